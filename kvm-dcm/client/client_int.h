@@ -531,7 +531,6 @@ void client_slab_unmap(struct dcm_client_slab *s);
 bool client_slabs_populate(struct dcm_client *client);
 
 /* orphan.c: slabs of shm that outlive their donor */
-void client_orphan_adopt(struct dcm_client_slab *s);
 void client_orphan_end(struct dcm_client_slab *s);
 void client_orphans_resumed(struct client_donor *d);
 void client_donor_relieve(struct client_donor *d, bool orphans, u64 now);

@@ -77,13 +77,6 @@ static void orphan_disown(struct dcm_client_slab *s)
 	smp_store_release(&s->disowned, true);
 }
 
-/* A slab was adopted, and its session is over. */
-void client_orphan_adopt(struct dcm_client_slab *s)
-{
-	if (orphan_make(s))
-		orphan_disown(s);
-}
-
 /* The donor has come back with the session: what it lent is lent again. */
 void client_orphans_resumed(struct client_donor *d)
 {

@@ -159,8 +159,6 @@ struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
 	if (!s)
 		return NULL;
 	s->populated = s->ref.bytes;
-	if (!d->session)
-		client_orphan_adopt(s);
 	if (transport == DCM_WT_VERBS)
 		d->verbs = VERBS_ON;
 	s->member = current;
