@@ -338,6 +338,45 @@ int dcm_extent_drain(struct dcm_lane *lane, u32 extent,
 		     struct dcm_slab_ref *slab, u32 *cursor);
 
 /**
+ * dcm_spread() - copy pages that a GC worker changed to their extents' other slabs
+ * @lane: a lane with buffers for moves, as for dcm_extent_fill()
+ * @gfn: in and out: the first page that is left
+ * @end: behind the last
+ *
+ * From the slab in dcm_slot_primary(). The range was synced before the worker began,
+ * without %keep, and is frozen. Never waits, as dcm_extent_fill().
+ *
+ * Return: 0 when each page is on all slabs that take writes, or thin; -EAGAIN when
+ * there is more to do: without progress the primary does not answer, or is lost.
+ * If the caller gives up, dcm_revert() or dcm_keep() must follow.
+ */
+int dcm_spread(struct dcm_lane *lane, u64 *gfn, u64 end);
+
+/**
+ * dcm_revert() - what a GC worker did to pages does not count
+ * @lane: the lane of dcm_spread()
+ * @gfn: in and out: the first page that is left
+ * @end: behind the last
+ *
+ * Pages that other slabs have too are taken off the primary: these have what was
+ * there before, or what dcm_spread() has copied. Of others nothing is known. The
+ * range is frozen. Return: 0; -EAGAIN: operations are under way: call again.
+ */
+int dcm_revert(struct dcm_lane *lane, u64 *gfn, u64 end);
+
+/**
+ * dcm_keep() - what a GC worker did to pages counts, and only the primary has it
+ * @lane: the lane of dcm_spread()
+ * @gfn: in and out: the first page that is left
+ * @end: behind the last
+ *
+ * Pages are thin then. For when the primary's donor is alive, and a copy's donor does
+ * not answer: those would else be the only ones to have pages. The range is frozen.
+ * Return: as dcm_revert().
+ */
+int dcm_keep(struct dcm_lane *lane, u64 *gfn, u64 end);
+
+/**
  * dcm_extent_lost() - a slab is gone with its donor
  * @lane: the slab worker's lane
  *

@@ -52,6 +52,7 @@
 	X(MIX_64K, "pages brought in or made zero in blocks of 64 KiB")    \
 	X(MOVED_PAGES, "pages moved to another donor")                     \
 	X(FILLED_PAGES, "pages copied to donors that lacked them")         \
+	X(SPREAD_PAGES, "pages that GC workers used, copied to other donors") \
 	X(PULLED_PAGES, "pages moved from a donor into direct memory")     \
 	X(DISCARDED_PAGES, "pages discarded by their owner")               \
 	X(LOST_PAGES, "pages lost with a donor")                           \

@@ -193,7 +193,7 @@ static void evict_clean(struct dcm_lane *lane, u32 head, unsigned int order,
 
 /*
  * Let an Inactive block go: locked, in no queue; not locked on return. @whole:
- * write zero pages too, so that the donor has all of them.
+ * write zero pages too, so that the primary has all of them.
  */
 static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 				     bool whole)
@@ -209,7 +209,8 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 
 	if (whole)
 		more = page_mask(order) &
-		       (u16)~dcm_block_flag(vm, head, order, PD_AT);
+		       (u16)~dcm_block_flag(vm, head, order,
+					    dcm_primary_bits(vm, head));
 	/* What is here need not be read from a donor to be filled in. */
 	else if (unlikely(thin) && (!lane->down || lag))
 		more = thin & (u16)~dcm_block_inflight(vm, head, order);

@@ -254,6 +254,8 @@ int dcm_slot_io(struct dcm_lane *lane, u32 gfn, u8 slot, struct dcm_io *io);
 void dcm_lane_down(struct dcm_lane *lane, u32 peer);
 
 u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots);
+bool dcm_slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots);
+u32 dcm_primary_bits(const struct dcm_vm *vm, u32 gfn);
 
 /* lag.c */
 u16 dcm_lag_pages(const struct dcm_vm *vm, u32 head, unsigned int order);
@@ -270,6 +272,10 @@ void dcm_lag_forget(struct dcm_vm *vm, struct dcm_extent *e);
 void dcm_sums_set(struct dcm_lane *lane, u32 head, u32 frame, u16 pages);
 u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		   u16 pages, bool learn);
+bool dcm_sums_same(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		   u16 pages);
+void dcm_sums_renew(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		    u16 pages);
 void dcm_sums_forget(struct dcm_vm *vm, u32 extent);
 
 /* seal.c */
@@ -287,6 +293,7 @@ void dcm_wrong_strike(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot);
 bool dcm_slot_detach(struct dcm_vm *vm, u32 extent, int slot);
 
 /* move.c */
+bool dcm_move_start(struct dcm_lane *lane, const struct dcm_move_op *what);
 void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m);
 
 #endif /* DCM_INTERNAL_H */

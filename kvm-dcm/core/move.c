@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * move.c - pages that go from slot to slot: fill and drain
+ * move.c - pages that go from slot to slot: fill and drain; and for spread.c
  *
  * dcm_extent_fill() copies to each open slot the pages that it lacks: those of a
  * slab that was just attached, and thin ones. dcm_extent_drain() takes all pages
@@ -41,11 +41,16 @@ static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m)
 		pd_assign(pd_of(vm, m->gfn + m->first + i), pd_at_bits(m->off),
 			  pd_at_bits(well));
 	if (well)
-		dcm_count(lane, m->off ? DCM_C_MOVED_PAGES : DCM_C_FILLED_PAGES,
+		dcm_count(lane,
+			  m->changed ? DCM_C_SPREAD_PAGES :
+			  m->off     ? DCM_C_MOVED_PAGES :
+					 DCM_C_FILLED_PAGES,
 			  m->nr);
+	if (m->changed && (!m->data || m->cut))
+		lane->move.failed = min(lane->move.failed, m->gfn + m->first);
 	if (well == m->targets)
 		;
-	else if (m->off)
+	else if (m->off || m->changed)
 		WRITE_ONCE(e->thin, true);
 	else
 		dcm_lag_fill_leaves(vm, e, m->nr);
@@ -59,12 +64,20 @@ static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m)
 static void move_write(struct dcm_lane *lane, struct dcm_move_op *m)
 {
 	int slot = dcm_slot_pick(lane, m->gfn, m->targets & (u8)~m->well);
+	int err;
 
 	m->io.op = DCM_IO_WRITE;
 	m->io.data = m->data;
 	m->io.posted_ns = 0;
-	if (slot < 0 || dcm_slot_io(lane, m->gfn + m->first, (u8)slot, &m->io))
+	if (slot < 0) {
 		move_op_end(lane, m);
+		return;
+	}
+	err = dcm_slot_io(lane, m->gfn + m->first, (u8)slot, &m->io);
+	if (err) {
+		m->cut = err == -ENOTCONN;
+		move_op_end(lane, m);
+	}
 }
 
 /* READ from the best slot that was not tried in vain. */
@@ -110,13 +123,34 @@ static int move_wrong(struct dcm_lane *lane, struct dcm_move_op *m)
 	return -EIO;
 }
 
+/*
+ * What a GC worker made of pages of the primary was read. Until it is written
+ * elsewhere only the primary has it. (The READ still counts there, so
+ * dcm_extent_lost() has not taken pages off it.)
+ */
+static void move_changed(struct dcm_lane *lane, struct dcm_move_op *m)
+{
+	u32 gfn = m->gfn + m->first, i;
+
+	if (dcm_sums_same(lane, gfn, &m->io, page_run(m->nr))) {
+		m->well = m->off & m->targets;
+		m->off = 0;
+		return;
+	}
+	for (i = 0; i < m->nr; i++)
+		pd_clear(pd_of(lane->vm, gfn + i), pd_at_bits(m->off));
+	dcm_sums_renew(lane, gfn, &m->io, page_run(m->nr));
+}
+
 void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 {
 	u8 bit = (u8)(1u << m->io.slot);
 	int err = m->io.status;
 	bool again = false;
 
-	if (!err && m->io.op == DCM_IO_READ) {
+	if (!err && m->io.op == DCM_IO_READ && m->changed) {
+		move_changed(lane, m);
+	} else if (!err && m->io.op == DCM_IO_READ) {
 		err = move_wrong(lane, m);
 		again = err == -EAGAIN;
 	}
@@ -139,6 +173,7 @@ void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 	}
 	if (err) {
 		/* A page is in one doubt at a time: no more WRITEs. */
+		m->cut = err == -ENOTCONN;
 		move_op_end(lane, m);
 		return;
 	}
@@ -147,6 +182,39 @@ void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 }
 
 /* ---- a block ---- */
+
+/**
+ * dcm_move_start() - start to read pages of a block, and to write them elsewhere
+ * @lane: a lane with buffers for moves, not all of them in use
+ * @what: its @gfn, @first, @nr, @sources, @targets, @off and @changed; the block is
+ *	locked, NotDirect and not BUSY
+ *
+ * Return: false: no target is open, and nothing has changed; else the block is not
+ * locked any more, and BUSY until the operation has ended.
+ */
+bool dcm_move_start(struct dcm_lane *lane, const struct dcm_move_op *what)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_move *mv = &lane->move;
+	struct dcm_move_op *m = &mv->op[mv->nr];
+	u8 targets = what->targets;
+
+	if (targets)
+		targets = dcm_slots_begin(vm, what->gfn, targets);
+	if (!targets)
+		return false;
+	*m = *what;
+	m->targets = targets;
+	m->io.bytes = m->nr * DCM_PAGE_SIZE;
+	m->io.owner = m;
+	m->io.kind = DCM_IO_MOVE;
+	mv->nr++;
+	mv->left++;
+	pd_set(pd_of(vm, m->gfn), PD_BUSY);
+	pd_unlock(pd_of(vm, m->gfn));
+	move_read(lane, m);
+	return true;
+}
 
 enum step {
 	STEP_NEXT, /* the block is done, or under way */
@@ -188,36 +256,21 @@ static void run_add(struct run *r, u32 i, u8 at)
 static enum step run_start(struct dcm_lane *lane, u32 head, const struct run *r,
 			   u8 lack, u8 off)
 {
-	struct dcm_vm *vm = lane->vm;
-	struct dcm_move *mv = &lane->move;
-	struct dcm_move_op *m = &mv->op[mv->nr];
-	u8 targets = 0;
-
-	if (dcm_doubt_room(lane))
-		targets = dcm_slots_well(lane, head, lack);
-	if (targets)
-		targets = dcm_slots_begin(vm, head, targets);
-	if (!targets) {
-		pd_unlock(pd_of(vm, head));
-		return STEP_LATER;
-	}
-	*m = (struct dcm_move_op){
-		.io = { .bytes = r->nr * DCM_PAGE_SIZE,
-			.owner = m,
-			.kind = DCM_IO_MOVE },
+	struct dcm_move_op what = {
 		.gfn = head,
 		.first = (u8)r->first,
 		.nr = (u8)r->nr,
 		.sources = r->at,
-		.targets = targets,
 		.off = off,
 	};
-	mv->nr++;
-	mv->left++;
-	pd_set(pd_of(vm, head), PD_BUSY);
-	pd_unlock(pd_of(vm, head));
-	move_read(lane, m);
-	return r->more || targets != lack ? STEP_LATER : STEP_NEXT;
+
+	if (dcm_doubt_room(lane))
+		what.targets = dcm_slots_well(lane, head, lack);
+	if (!dcm_move_start(lane, &what)) {
+		pd_unlock(pd_of(lane->vm, head));
+		return STEP_LATER;
+	}
+	return r->more || what.targets != lack ? STEP_LATER : STEP_NEXT;
 }
 
 /* Can anything be done with the block now? */
@@ -412,7 +465,8 @@ static int move_collect(struct dcm_lane *lane)
 	u32 i;
 
 	for (i = 0; i < mv->nr; i++)
-		if (mv->op[i].off && mv->op[i].stale && !mv->op[i].sources)
+		if (mv->op[i].off && !mv->op[i].changed && mv->op[i].stale &&
+		    !mv->op[i].sources)
 			err = -EIO;
 	mv->nr = 0;
 	return err;

@@ -68,6 +68,51 @@ u8 dcm_slots_begin(struct dcm_vm *vm, u32 gfn, u8 slots)
 	return open;
 }
 
+/**
+ * dcm_slot_primary() - the slot of the slab that GC workers of donors use
+ * @e: the extent
+ *
+ * Of the open slots the one that has been attached for the longest; one on a file
+ * only if all are, as donors of files have no workers. So a slab stays the primary
+ * until it is emptied or lost, and is not the primary again after that.
+ *
+ * Return: the slot, or -1: none is open.
+ */
+int dcm_slot_primary(const struct dcm_extent *e)
+{
+	u64 first = U64_MAX;
+	int slot = -1;
+	u8 m;
+
+	for (m = READ_ONCE(e->open); m; m &= m - 1) {
+		unsigned int s = ffs_u32(m) - 1;
+		u64 at = READ_ONCE(e->slot[s].since);
+
+		if (READ_ONCE(e->rank[s]) == DCM_RANK_FILE)
+			at |= 1ull << 32;
+		if (at < first) {
+			first = at;
+			slot = (int)s;
+		}
+	}
+	return slot;
+}
+
+/**
+ * dcm_primary_bits() - the bits of a page's set that a GC worker needs
+ * @vm: the VM
+ * @gfn: a page of the extent
+ *
+ * Return: that of the primary; with no open slot those of all slots: where the
+ * page is does not matter, as no worker can be used.
+ */
+u32 dcm_primary_bits(const struct dcm_vm *vm, u32 gfn)
+{
+	int slot = dcm_slot_primary(extent_of(vm, gfn));
+
+	return slot < 0 ? PD_AT : pd_at_bits(1u << slot);
+}
+
 /* ---- donors that are down ---- */
 
 /* The lane's connection to a donor failed. */
@@ -123,7 +168,7 @@ u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots)
 }
 
 /* Is a donor of these slots down, and for less than thin_after? */
-static bool slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots)
+bool dcm_slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots)
 {
 	const struct dcm_extent *e = extent_of(lane->vm, gfn);
 	u64 after = dcm_tune(lane->vm, DCM_T_thin_after) * MS;
@@ -161,7 +206,7 @@ static u8 slots_leave(struct dcm_lane *lane, u32 gfn, u8 slots, int *err)
 	if (dcm_slots_down(lane, gfn, slots))
 		return slots;
 	well = dcm_slots_well(lane, gfn, slots);
-	if (slots_wait(lane, gfn, slots & (u8)~well)) {
+	if (dcm_slots_wait(lane, gfn, slots & (u8)~well)) {
 		dcm_slots_end_each(extent_of(lane->vm, gfn), slots);
 		*err = -EBUSY;
 		return 0;

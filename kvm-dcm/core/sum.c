@@ -21,8 +21,9 @@
  * it reads. An extent that has one slab again forgets all sums, so that a GC
  * worker may change that slab; and once more when it gets another one, as a lane
  * may have been late to keep a sum. (It had the block BUSY until then, so no
- * worker changed that page in between.) Bytes that are used where they lie in a
- * slab, in this host's memory, are not compared.
+ * worker changed that page in between.) What a worker changed where there are
+ * several slabs is summed when it is copied to the others (spread.c). Bytes that
+ * are used where they lie in a slab, in this host's memory, are not compared.
  *
  * Locking: a page's sum is changed and compared by the lane that has its block
  * BUSY; the slab worker clears sums. The table is there for good once it is
@@ -113,6 +114,54 @@ u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 			wrong |= (u16)(1u << i);
 	}
 	return wrong;
+}
+
+/**
+ * dcm_sums_same() - has a GC worker left pages as they were?
+ * @lane: caller's lane
+ * @gfn: as in dcm_sums_wrong()
+ * @io: a READ of the slab that the worker uses
+ * @pages: which to look at, counted from @gfn, a bit each
+ *
+ * Return: false: one is another now, or that is not known.
+ */
+bool dcm_sums_same(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		   u16 pages)
+{
+	const struct dcm_vm *vm = lane->vm;
+	const u32 *sum = sums_of(vm, gfn);
+	u32 at = gfn & (vm->extent_pages - 1), i, known;
+
+	if (!sum || !sums_kept(vm, gfn) || io->slab->map)
+		return false;
+	for (; pages; pages &= pages - 1) {
+		i = ffs_u32(pages) - 1;
+		known = READ_ONCE(sum[at + i]);
+		if (!known || page_sum(lane, io->data, i) != known)
+			return false;
+	}
+	return true;
+}
+
+/**
+ * dcm_sums_renew() - a GC worker has changed pages: sum what it made of them
+ * @lane: caller's lane
+ * @gfn: as in dcm_sums_wrong(); no other slot has the pages any more
+ * @io: the READ that brought them; %NULL: they were not read: they have no sum now
+ * @pages: which, counted from @gfn, a bit each
+ */
+void dcm_sums_renew(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		    u16 pages)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 *sum = sums_of(vm, gfn), at = gfn & (vm->extent_pages - 1), i, v;
+	bool keep = io && sums_kept(vm, gfn) && !io->slab->map;
+
+	for (; sum && pages; pages &= pages - 1) {
+		i = ffs_u32(pages) - 1;
+		v = keep ? page_sum(lane, io->data, i) : 0;
+		WRITE_ONCE(sum[at + i], v);
+	}
 }
 
 /* An extent has one slab: its pages have no sums. */

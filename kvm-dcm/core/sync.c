@@ -9,8 +9,13 @@
  * it also writes, no page may stay direct here, or a later write-back would
  * overwrite the worker's result.
  *
+ * Where an extent has several slabs the worker uses one, the *primary*
+ * (dcm_slot_primary()), and only that one must have the range. Write-backs go to
+ * the others as always.
+ *
  * Block by block: mapped blocks are unmapped, dirty ones written back; pages
- * that no donor has are first made here, zero, and then written too. A worker
+ * that no donor has are first made here, zero, and then written too; pages that
+ * only other slabs have are fetched and written. A worker
  * that only reads (a tracer) allows pages to be direct as well: then mapped
  * blocks stay mapped, and only changes are written. Keeping accesses out
  * meanwhile is the pager's task; if it does not, the result is only a hint, as
@@ -74,13 +79,20 @@ void dcm_sync_failed(struct dcm_lane *lane, u32 head, unsigned int order)
 		*seen &= (u16)~mask;
 }
 
-/* Pages of a direct block whose current content no donor has. */
+/* Pages of a block that the primary lacks. */
+static u16 pages_missing(const struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	return page_mask(order) &
+	       (u16)~dcm_block_flag(vm, head, order,
+				    dcm_primary_bits(vm, head));
+}
+
+/* Pages of a direct block whose current content the primary lacks. */
 static u16 pages_unwritten(const struct dcm_vm *vm, u32 head,
 			   unsigned int order)
 {
 	return dcm_block_flag(vm, head, order, PD_DIRTY) |
-	       (page_mask(order) &
-		(u16)~dcm_block_flag(vm, head, order, PD_AT));
+	       pages_missing(vm, head, order);
 }
 
 /* Prepare to unmap a mapped block: locked, unqueued; BUSY, unlocked after. */
@@ -181,10 +193,10 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /*
- * Bring in as zeroes a page of the block that no donor has, and with it all
- * others of which that is true.
+ * Bring in a page of the block that the primary lacks: as zeroes, and with it all
+ * others, if no donor has it.
  */
-static int sync_zero(struct dcm_lane *lane, u32 head, u16 missing)
+static int sync_bring(struct dcm_lane *lane, u32 head, u16 missing)
 {
 	switch (dcm_fault(lane, head + ffs_u32(missing) - 1, DCM_FF_WRITE)) {
 	case DCM_FAULT_LOST:
@@ -234,19 +246,18 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 	}
 	switch (pd_state(w)) {
 	case DCM_NOTDIRECT:
-		missing = page_mask(order) &
-			  (u16)~dcm_block_flag(vm, head, order, PD_AT);
+		missing = pages_missing(vm, head, order);
 		err = dcm_block_flag(vm, head, order, PD_LOST) ? -EIO : 0;
 		if (keep)
 			writes_forget(vm, head, order);
-		if (!err && missing == page_mask(order)) {
+		if (!err && !dcm_block_flag(vm, head, order, PD_AT)) {
 			head = dcm_eblk_grow_empty(lane, head, &order);
 			*next = head + (1u << order);
 		}
 		pd_unlock(pd_of(vm, head));
 		if (err || !missing)
 			return err ? err : SYNC_DONE;
-		return sync_zero(lane, head, missing);
+		return sync_bring(lane, head, missing);
 	case DCM_WRITEBACK:
 		pd_unlock(pd);
 		return SYNC_SOON;

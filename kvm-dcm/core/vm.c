@@ -44,6 +44,7 @@ static void lane_init(struct dcm_vm *vm, u32 id, u64 seed)
 
 	lane->vm = vm;
 	lane->id = id;
+	lane->move.failed = DCM_NIL;
 	lane->rng = (seed + id + 1) * 0x9e3779b97f4a7c15ull;
 	if (!lane->rng)
 		lane->rng = 1;

@@ -119,15 +119,17 @@ struct dcm_buffer {
 /**
  * struct dcm_move_op - pages of a block on their way from slot to slot (move.c)
  * @io: the READ, then a WRITE to each of @targets
- * @data: what was read
+ * @data: what was read; %NULL: nothing yet
  * @gfn: head of the block; it is BUSY
  * @first: index of the first page
  * @nr: number of pages
  * @sources: slots that have the pages, and from which no READ failed
  * @targets: slots they are to be written to
  * @well: of @targets: slots they were written to
- * @off: the slot that they are to be taken off then, as a set; 0: none
+ * @off: slots that they are to be taken off then; 0: none
+ * @changed: a GC worker has changed them on @sources, the primary (spread.c)
  * @stale: the last READ failed, as the slab is not ours any more
+ * @cut: a WRITE failed with its connection
  * @reread: a READ brought wrong bytes from the only slot, and was tried again
  */
 struct dcm_move_op {
@@ -141,7 +143,9 @@ struct dcm_move_op {
 	u8 well;
 	u8 off;
 	bool stale;
+	bool cut;
 	bool reread;
+	bool changed;
 };
 
 #define DCM_MOVES_MAX 16u
@@ -162,9 +166,16 @@ struct dcm_doubt {
 	u32 since[DCM_SLOTS];
 };
 
+/**
+ * struct dcm_move - a lane's batch of operations
+ * @nr: in @op
+ * @left: of these, under way
+ * @failed: the first page that dcm_spread() has to do again; %DCM_NIL: none
+ */
 struct dcm_move {
 	u32 nr;
 	u32 left;
+	u32 failed;
 	struct dcm_move_op op[DCM_MOVES_MAX];
 };
 
@@ -298,6 +309,9 @@ struct dcm_extent {
  * Return: its number, or -ENOENT.
  */
 int dcm_slot_of(const struct dcm_extent *e, const struct dcm_slab_ref *slab);
+
+/* The slot of the slab that GC workers use (slot.c); -1: no slot is open. */
+int dcm_slot_primary(const struct dcm_extent *e);
 
 /**
  * struct dcm_habit - learned about 2 MiB of pages; 0: never, 255: always

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: CORE FAKE tests/unit/model_control.c */
+/* links: CORE FAKE tests/unit/model_control.c tests/unit/model_worker.c */
 /*
  * core_model_test.c - millions of random steps of the core against a model
  *
@@ -95,7 +95,7 @@ static void vcpu_step(struct model_world *w, struct model_vcpu *v)
 	if (v->state == STALLED) {
 		fb_poll(fb, v->lane);
 		v->state = TRY;
-	} else if (v->state == TRY) {
+	} else if (v->state == TRY && !model_worker_holds(w, v->gfn)) {
 		r = v->write ? fb_write(fb, v->gfn, v->zero) :
 			       fb_read_checked(fb, v->gfn);
 		if (r == FH_OK) {
@@ -151,6 +151,9 @@ static void step(struct model_world *w)
 		break;
 	case 6:
 		model_move_step(w);
+		model_worker_step(w);
+		if (fb->cfg.syncs && w->copies > 1 && model_one_in(w, 16))
+			model_worker_begin(w);
 		break;
 	case 7:
 		if (model_one_in(w, 4))
@@ -192,6 +195,7 @@ static void idle(void *arg)
 		return;
 	model_lose_dead(w);
 	model_move_step(w);
+	model_worker_step(w);
 }
 
 static struct fb_config random_config(struct model_world *w, u64 seed)
@@ -280,7 +284,8 @@ static void test_model(void **state)
 	u64 round = env_u64("ROUND", 20000), done = 0, ok = 0, lost = 0;
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
 	u64 undescribed = 0, late = 0, fills = 0, thin = 0, failovers = 0;
-	u64 doubles = 0, wrong = 0, sealed = 0, lag = 0;
+	u64 doubles = 0, wrong = 0, sealed = 0, lag = 0, spreads = 0;
+	u64 reverts = 0;
 	struct model_world *w = calloc(1, sizeof(*w));
 	struct dcm_stats st;
 
@@ -306,6 +311,8 @@ static void test_model(void **state)
 		wrong += w->fb->nr_wrong;
 		sealed += w->fb->cfg.seal ? w->fb->nr_wrong : 0;
 		lag += w->n_lag;
+		spreads += w->n_spreads;
+		reverts += w->n_reverts;
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
 			       (unsigned long long)seed,
@@ -321,7 +328,7 @@ static void test_model(void **state)
 		fb_destroy(w->fb);
 		assert_int_equal(fb_alloc_live, 0);
 	}
-	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged\n",
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged, %llu spreads, %llu reverts\n",
 	       (unsigned long long)n, (unsigned long long)ok,
 	       (unsigned long long)lost, (unsigned long long)faults,
 	       (unsigned long long)cancelled, (unsigned long long)stretch,
@@ -329,13 +336,15 @@ static void test_model(void **state)
 	       (unsigned long long)late, (unsigned long long)fills,
 	       (unsigned long long)thin, (unsigned long long)failovers,
 	       (unsigned long long)doubles, (unsigned long long)wrong,
-	       (unsigned long long)sealed, (unsigned long long)lag);
+	       (unsigned long long)sealed, (unsigned long long)lag,
+	       (unsigned long long)spreads, (unsigned long long)reverts);
 	/* A run that exercised nothing proves nothing. */
 	if (steps >= 1000000) {
 		assert_true(ok > steps / 20);
 		assert_true(cancelled && stretch && reduce && undescribed &&
 			    late && fills && thin && failovers && doubles &&
-			    wrong > sealed && sealed && lag);
+			    wrong > sealed && sealed && lag && spreads &&
+			    reverts);
 	}
 	free(w);
 }

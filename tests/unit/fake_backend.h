@@ -276,6 +276,18 @@ struct fb_slab *fb_slab_open(struct fake_backend *fb, u32 extent);
 /* After dcm_extent_lost(): pages that the core calls lost must be lost. */
 u32 fb_lost_scan(struct fake_backend *fb, u32 extent);
 
+/* ---- a GC worker (fake_worker.c); single-threaded ---- */
+
+/* Accesses to a range wait; false: one is under way. */
+bool fb_freeze(struct fake_backend *fb, u32 gfn, u32 nr);
+void fb_thaw(struct fake_backend *fb, u32 gfn, u32 nr);
+/* It writes to a page in a slab, if that still lives. */
+void fb_page_change(struct fake_backend *fb, struct fb_slab *s, u32 gfn);
+/* That counts from now on; or what was there before. */
+void fb_page_changed(struct fake_backend *fb, u32 gfn, bool changed);
+/* All slabs of a page's set say which of both; whether it is what it wrote. */
+bool fb_page_settled(struct fake_backend *fb, u32 gfn);
+
 /* ---- checks ---- */
 
 /* Everything in its place; call when no lane is inside the core. */

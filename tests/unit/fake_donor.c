@@ -348,6 +348,13 @@ static bool page_is_known(const struct fake_backend *fb,
 	       dcm_tunable_get(fb->vm, DCM_T_sums);
 }
 
+/* Is it a READ of what a worker changed? Its sum is not known. */
+static bool spreads(const struct dcm_io *io)
+{
+	return io->kind == DCM_IO_MOVE &&
+	       ((const struct dcm_move_op *)io->owner)->changed;
+}
+
 /* Bytes that are not the page's: torn, older, or of another page. */
 static u64 wrong_bytes(struct fake_backend *fb, u32 lane, u64 right)
 {
@@ -378,7 +385,7 @@ static void read_end(struct fake_backend *fb, u32 lane, struct fb_slab *s,
 
 		fb->store[at + i] = hole ? FH_TORN :
 					   fb->store[s->base + first + i];
-		if (hole || !page_is_known(fb, s, first + i))
+		if (hole || spreads(io) || !page_is_known(fb, s, first + i))
 			continue;
 		if (fb->astray)
 			fb->astray--;

@@ -31,6 +31,26 @@ struct model_move {
 	struct dcm_slab_ref *slab;
 };
 
+/**
+ * struct model_gc - a GC worker of a donor has changed a range (model_worker.c)
+ * @on: the range is frozen
+ * @at: how far it is spread, or reverted
+ * @slab: that the worker used; %NULL: the range is being synced
+ * @reverts: the spread is given up
+ * @keeps: then what the worker did counts all the same
+ * @until: tick at which the spread is given up
+ */
+struct model_gc {
+	bool on;
+	bool reverts;
+	bool keeps;
+	u32 gfn;
+	u32 nr;
+	u64 at;
+	u64 until;
+	struct dcm_slab_ref *slab;
+};
+
 struct model_world {
 	struct fake_backend *fb;
 	u64 rng;
@@ -44,9 +64,11 @@ struct model_world {
 	bool breaks; /* connections break all the time */
 	struct model_vcpu v[VCPUS_MAX];
 	struct model_move mv;
+	struct model_gc gc;
 	u64 n_ok, n_lost, n_moves, n_pulls, n_slabs_lost, n_kills, n_discards;
 	u64 n_waits, n_budget, n_fills, n_doubles;
 	u64 n_lag; /* looks while pages lagged */
+	u64 n_workers, n_spreads, n_reverts;
 };
 
 static inline u64 model_random(struct model_world *w, u64 n)
@@ -73,5 +95,16 @@ void model_lose_dead(struct model_world *w);
 void model_break_way(struct model_world *w);
 /* Make donors well again, and let every move and loss come to its end. */
 void model_heal(struct model_world *w);
+
+/* model_worker.c */
+
+/* A GC worker changes some pages. */
+void model_worker_begin(struct model_world *w);
+/* Go on with what it changed: spread or revert. */
+void model_worker_step(struct model_world *w);
+/* Is the page frozen? */
+bool model_worker_holds(const struct model_world *w, u32 gfn);
+/* Are pages of the extent frozen? */
+bool model_worker_on(const struct model_world *w, u32 extent);
 
 #endif /* MODEL_H */

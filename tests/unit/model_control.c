@@ -73,7 +73,7 @@ void model_fill_begin(struct model_world *w)
 	u32 e = (u32)model_random(w, vm->nr_extents);
 	u8 open = vm->extent[e].open;
 
-	if (w->mv.on || !open)
+	if (w->mv.on || !open || model_worker_on(w, e))
 		return;
 	if (hweight16(open) < w->copies &&
 	    !attach_new(w, e, (s32)fb_slab_open(w->fb, e)->donor))
@@ -88,7 +88,7 @@ static void move_begin(struct model_world *w)
 	struct dcm_slab_ref *old = NULL;
 	u32 i, n = 0;
 
-	if (w->mv.on)
+	if (w->mv.on || model_worker_on(w, e))
 		return;
 	for (i = 0; i < DCM_SLOTS; i++) {
 		struct dcm_slab_ref *ref = vm->extent[e].slot[i].slab;
@@ -321,7 +321,8 @@ static void fill_all(struct model_world *w)
 				fb_balance(fb, w->client);
 		}
 		if (fb->vm->extent[e].open &&
-		    (fb->vm->extent[e].thin || dcm_extent_lag(fb->vm, e)))
+		    (fb->vm->extent[e].thin || dcm_extent_lag(fb->vm, e)) &&
+		    !model_worker_on(w, e))
 			w->mv = (struct model_move){ .on = true, .extent = e };
 	}
 }
@@ -344,16 +345,19 @@ void model_heal(struct model_world *w)
 			fb_poll(fb, i);
 		fb_give_slabs(fb, round);
 		model_move_step(w);
+		model_worker_step(w);
 		model_lose_dead(w);
 		dead = false;
 		for (i = 0; i < fb->cfg.nr_slabs; i++)
 			dead |= fb->slab[i].state == FH_SLAB_DEAD;
 		if (++round > 100000)
 			fb_violation(fb, "%s never ends",
-				     w->mv.on ? "a move" : "a loss");
+				     w->mv.on ? "a move" :
+				     w->gc.on ? "a worker's range" :
+						"a loss");
 		if (w->mv.on && round % 64 == 0)
 			fb_balance(fb, w->client);
-	} while (w->mv.on || dead);
+	} while (w->mv.on || w->gc.on || dead);
 }
 
 void model_control(struct model_world *w)

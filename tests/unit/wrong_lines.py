@@ -41,6 +41,7 @@ TESTS = (
     "core_doubt_test",
     "core_sum_test",
     "core_seal_test",
+    "core_spread_test",
     "core_model_test",
 )
 
@@ -271,6 +272,42 @@ WRONG = [
         "others ? 0 : PD_DIRTY",
         "0",
     ),
+    Wrong(
+        "copies of what a GC worker changed stay in the set while they are written",
+        "move.c",
+        "pd_clear(pd_of(lane->vm, gfn + i), pd_at_bits(m->off));",
+        ";",
+    ),
+    Wrong(
+        "what a GC worker changed keeps its old sum",
+        "sum.c",
+        "v = keep ? page_sum(lane, io->data, i) : 0;",
+        "v = READ_ONCE(sum[at + i]);",
+    ),
+    Wrong(
+        "pages of a spread that could not be read are passed over",
+        "move.c",
+        "if (m->changed && (!m->data || m->cut))",
+        "if (0)",
+    ),
+    Wrong(
+        "a revert takes pages off the primary that no other slot has",
+        "spread.c",
+        "if (keep || !(pd_at(at & ~primary) & open)) {",
+        "if (keep) {",
+    ),
+    Wrong(
+        "a revert leaves pages on the primary",
+        "spread.c",
+        "pd_clear(pd_of(vm, gfn), primary);",
+        ";",
+    ),
+    Wrong(
+        "pages that only a copy has are not synced",
+        "slot.c",
+        "return slot < 0 ? PD_AT : pd_at_bits(1u << slot);",
+        "return PD_AT;",
+    ),
 ]
 
 
@@ -319,6 +356,7 @@ def main() -> int:
             *CORE.glob("*.c"),
             *UNIT.glob("fake_*.c"),
             UNIT / "model_control.c",
+            UNIT / "model_worker.c",
             *(UNIT / f"{t}.c" for t in TESTS),
         ]
         objects = {s.name: compile_one(s, base) for s in sources}
