@@ -159,6 +159,9 @@ struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
 	if (!s)
 		return NULL;
 	s->populated = s->ref.bytes;
+	/* its donor has not said yet what it lends */
+	if (ref->rank == DCM_RANK_FILE)
+		s->ref.rank = DCM_RANK_FILE;
 	if (transport == DCM_WT_VERBS)
 		d->verbs = VERBS_ON;
 	s->member = current;

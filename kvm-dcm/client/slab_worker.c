@@ -173,22 +173,34 @@ void dcm_slab_worker_each(struct dcm_slab_worker *w,
 
 /* ---- any thread ---- */
 
+/* An extent's primary has the least, as in dcm_slot_primary(). */
+static u64 record_rank(const struct dcm_slab_record *r)
+{
+	return (u64)(r->slab->ref.rank == DCM_RANK_FILE) << 32 | r->order;
+}
+
 bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
 			   u64 *slab)
 {
-	const struct dcm_slab_record *r = NULL;
-	bool only;
+	const struct dcm_slab_record *r = NULL, *first = NULL;
+	bool rests;
 
 	pthread_mutex_lock(&w->lock);
 	if (extent < w->nr_extents)
 		r = w->record[extent];
-	only = r && !r->next && !r->todo && !READ_ONCE(r->slab->orphan);
-	if (only) {
-		*donor = r->slab->donor;
-		*slab = r->slab->ref.id;
+	for (; r; r = r->next)
+		if (!(r->todo & DCM_SLAB_ATTACH) &&
+		    (!first || record_rank(r) < record_rank(first)))
+			first = r;
+	/* one whose donor has ended has no worker */
+	rests = first && !READ_ONCE(first->slab->orphan) &&
+		!(first->todo & ~(u32)(DCM_SLAB_FILL | DCM_SLAB_LAG));
+	if (rests) {
+		*donor = first->slab->donor;
+		*slab = first->slab->ref.id;
 	}
 	pthread_mutex_unlock(&w->lock);
-	return only;
+	return rests;
 }
 
 bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
@@ -279,13 +291,16 @@ void dcm_slab_worker_starved(void *arg, u32 extent)
 
 struct dcm_slab_record *dcm_slab_worker_adopt(struct dcm_slab_worker *w,
 					      struct dcm_client_slab *slab,
-					      bool evict)
+					      u32 order, bool evict)
 {
 	struct dcm_slab_record *r =
 		record_new(w, slab, evict ? DCM_SLAB_EVICT : 0);
 
-	if (r)
-		r->attached = true;
+	if (!r)
+		return NULL;
+	r->attached = true;
+	r->order = order;
+	w->orders = max(w->orders, order);
 	return r;
 }
 
@@ -332,6 +347,7 @@ static bool record_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 		return true;
 	r->attached = true;
 	pthread_mutex_lock(&w->lock);
+	r->order = ++w->orders;
 	r->todo &= ~DCM_SLAB_ATTACH;
 	pthread_mutex_unlock(&w->lock);
 	if (w->ops->fill && dcm_slab_worker_other(w, r))

@@ -35,6 +35,8 @@
  * @since_ns: when it came, or was asked back; under the worker's lock
  * @patient: nobody needs the slab back soon; under the worker's lock
  * @attached: the pager has the slab; the worker's thread's
+ * @order: larger than that of slabs that the pager got before; under the worker's
+ *	lock
  */
 struct dcm_slab_record {
 	struct dcm_slab_record *next;
@@ -47,6 +49,7 @@ struct dcm_slab_record {
 	u64 since_ns;
 	bool patient;
 	bool attached;
+	u32 order;
 };
 
 struct dcm_slab_worker;
@@ -129,6 +132,7 @@ struct dcm_slab_donor {
  * @lag_set: the same as the pager was told
  * @lag_presses: they are about to be so many
  * @hurry: the fill that ops->fill() is called for keeps to no rate
+ * @orders: the largest order of a slab so far; under the lock
  * @looked_ns: when extents were last looked at
  * @risk: what that found; under the lock
  * @nr_filling: extents that are being filled; READ_ONCE()
@@ -150,6 +154,7 @@ struct dcm_slab_worker {
 	u64 lag_set;
 	bool lag_presses;
 	bool hurry;
+	u32 orders;
 	u64 looked_ns;
 	struct dcm_risk risk;
 	u32 nr_filling;
@@ -183,6 +188,7 @@ int dcm_slab_worker_round(struct dcm_slab_worker *w);
 
 /**
  * dcm_slab_worker_adopt() - record a slab that the pager has already
+ * @order: larger than that of slabs that its extent got before
  * @evict: its extent is being moved off it
  *
  * Called before other threads use @w.
@@ -191,7 +197,7 @@ int dcm_slab_worker_round(struct dcm_slab_worker *w);
  */
 struct dcm_slab_record *dcm_slab_worker_adopt(struct dcm_slab_worker *w,
 					      struct dcm_client_slab *slab,
-					      bool evict);
+					      u32 order, bool evict);
 
 /* slab_worker.c and slab_look.c call each other by these. */
 u32 dcm_slab_worker_todo(struct dcm_slab_worker *w, u32 extent);
@@ -214,11 +220,14 @@ void dcm_slab_worker_each(struct dcm_slab_worker *w,
 			  void *arg);
 
 /**
- * dcm_slab_worker_where() - the slab of an extent; any thread
+ * dcm_slab_worker_where() - the slab of an extent that GC workers use; any thread
  * @donor: filled in, by the client's numbers
  * @slab: filled in: the donor's id
  *
- * Return: false: it has none, or is being moved.
+ * The primary, as the core has it (dcm_slot_primary()): it stays that until it is
+ * moved or lost.
+ *
+ * Return: false: the extent has none, or that one is being moved, or is lost.
  */
 bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
 			   u64 *slab);

@@ -159,6 +159,8 @@ void hostd_adopt(void *arg, struct dcm_client *client)
 			.bytes = f->info.extent_pages * 4096,
 			.base = a.base,
 			.rkey = a.rkey,
+			.rank = a.flags & DCMFS_SLAB_FILE ? DCM_RANK_FILE :
+							    DCM_RANK_MEMORY,
 		};
 		bool old = slab_old(f, &a);
 		struct dcm_client_slab *slab = NULL;
@@ -167,7 +169,7 @@ void hostd_adopt(void *arg, struct dcm_client *client)
 		if (i < f->nr_donors)
 			slab = dcm_client_adopt_slab(client, i, a.extent, &ref,
 						     !old);
-		if (slab && hostd_slab_adopt(f, slab, a.id, old))
+		if (slab && hostd_slab_adopt(f, slab, &a, old))
 			n++;
 		a = (struct dcmfs_slab){ .fd = -1, .id = a.id };
 	}

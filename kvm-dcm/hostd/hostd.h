@@ -154,7 +154,7 @@ u64 hostd_now_ns(void);
 extern const struct dcm_slab_worker_ops hostd_slab_ops;
 extern const struct dcm_client_ops hostd_client_ops;
 bool hostd_slab_adopt(struct hostd_file *f, struct dcm_client_slab *slab,
-		      u64 id, bool old);
+		      const struct dcmfs_slab *a, bool old);
 u64 hostd_slab_number(u32 extent, u32 n);
 void hostd_slabs_count(struct hostd_file *f);
 void hostd_slabs_inherit(struct hostd_file *f);

@@ -73,19 +73,20 @@ static u64 extent_ops(const struct hostd_file *f, u32 extent)
  * hostd_slab_adopt() - record a slab that the kernel has already
  * @f: its file
  * @slab: the client's record
- * @id: the kernel's number
+ * @a: as the kernel has it
  * @old: its extent is being moved off it
  *
  * Return: false: no memory.
  */
 bool hostd_slab_adopt(struct hostd_file *f, struct dcm_client_slab *slab,
-		      u64 id, bool old)
+		      const struct dcmfs_slab *a, bool old)
 {
-	struct dcm_slab_record *r = dcm_slab_worker_adopt(&f->slabs, slab, old);
+	struct dcm_slab_record *r =
+		dcm_slab_worker_adopt(&f->slabs, slab, a->order, old);
 
 	if (!r)
 		return false;
-	slab_of(r)->id = id;
+	slab_of(r)->id = a->id;
 	slab_of(r)->ops = extent_ops(f, r->extent);
 	return true;
 }
