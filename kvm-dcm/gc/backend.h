@@ -27,9 +27,14 @@
  * @hint: a runtime's hint about a range: enum virtio_gc_hint_what, but not
  *	DISCARD
  * @discard: a range reads zero from now on; 0 or a negative errno
- * @place: where a byte is kept; false: nowhere, or its extent is moving
+ * @place: where a byte is kept for workers; false: nowhere, or its extent is moving
  * @write_count: counts writes to the range, which is at @place; see
  *	struct dcm_gc_workers_ops
+ * @spread: workers have changed the range at its places: give other slabs, where
+ *	there are any, the same. The range was synced without @keep, and is frozen. OK,
+ *	or TIMED_OUT at @until_ms: then @revert must follow
+ * @revert: give that up. What workers did to the range counts (@keep), and no other
+ *	slab has it; or it does not, where other slabs have what was there before
  * @bits: write bytes into the window
  * @end: the host is being closed
  *
@@ -48,6 +53,8 @@ struct dcm_gc_backend_ops {
 	bool (*place)(void *priv, u64 at, struct dcm_gc_place_of *place);
 	bool (*write_count)(void *priv, u64 at, u64 bytes,
 		    const struct dcm_gc_place_of *place, u32 *count);
+	u32 (*spread)(void *priv, u64 at, u64 end, u64 until_ms);
+	void (*revert)(void *priv, u64 at, u64 end, bool keep);
 	void (*bits)(void *priv, u64 at, const void *bits, size_t bytes);
 	void (*end)(void *priv);
 };

@@ -446,6 +446,27 @@ static bool window_write_count(void *arg, u32 space, u32 region,
 					    place, count);
 }
 
+static u32 window_spread(void *arg, u32 space, u32 region, u32 n, u64 until_ms)
+{
+	struct gc_queue *gc = arg;
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, space);
+	u64 size = p->layout.region_bytes, at = p->window + region * size;
+
+	return gc->backend.ops->spread(gc->backend.priv, at, at + n * size,
+				       until_ms);
+}
+
+static void window_revert(void *arg, u32 space, u32 region, u32 n, bool keep)
+{
+	struct gc_queue *gc = arg;
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, space);
+	u64 size = p->layout.region_bytes, at = p->window + region * size;
+
+	gc->backend.ops->revert(gc->backend.priv, at, at + n * size, keep);
+}
+
 static void window_bits(void *arg, u32 space, u64 at, const void *bits,
 			size_t bytes)
 {
@@ -459,6 +480,8 @@ static void window_bits(void *arg, u32 space, u64 at, const void *bits,
 const struct dcm_gc_workers_ops gc_command_workers_ops = {
 	.place = window_place,
 	.write_count = window_write_count,
+	.spread = window_spread,
+	.revert = window_revert,
 	.bits = window_bits,
 	.cancelled = job_cancelled,
 };

@@ -38,6 +38,10 @@ struct dcm_gc_place_of {
  * @write_count: count of writes to a region at its place. Two equal counts: no
  *	write began or ended between them, and none was under way. false:
  *	unknown
+ * @spread: workers have changed @n regions well: give the other slabs of their
+ *	extents, where there are any, the same; a status, in time
+ * @revert: give that up. What workers did to @n regions counts (@keep), and no other
+ *	slab has it; or it does not, where other slabs have what was there before
  * @bits: write a part of a live bitmap at space offset @at
  * @cancelled: whether the running command is to end
  */
@@ -46,6 +50,8 @@ struct dcm_gc_workers_ops {
 		      struct dcm_gc_place_of *place);
 	bool (*write_count)(void *arg, u32 space, u32 region,
 			    const struct dcm_gc_place_of *place, u32 *count);
+	u32 (*spread)(void *arg, u32 space, u32 region, u32 n, u64 until_ms);
+	void (*revert)(void *arg, u32 space, u32 region, u32 n, bool keep);
 	void (*bits)(void *arg, u32 space, u64 at, const void *bits,
 		     size_t bytes);
 	bool (*cancelled)(void *arg);

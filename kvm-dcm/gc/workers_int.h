@@ -24,6 +24,7 @@ struct replay {
  * @place: of each region
  * @top: of each region in the trace, as a space offset
  * @write_count: of each region's place when the trace began
+ * @hit: a byte each: workers may have changed it (workers_copies.c)
  * @flags: of the trace
  * @mask: donors that hold a region, a bit each
  * @epoch: of the trace, once all workers have begun it
@@ -40,6 +41,7 @@ struct workers_space {
 	struct dcm_gc_place_of *place;
 	u64 *top;
 	u32 *write_count;
+	u8 *hit;
 	u64 mask;
 	u32 flags;
 	u32 epoch;
@@ -163,8 +165,10 @@ bool gc_space_has_ranges(const struct dcm_gc_workers *t,
 			 const struct dcm_gc_request *r);
 /* A command whose answers are only a status. */
 u32 gc_do_status(struct dcm_gc_workers *t, const struct gc_call *c);
-/* Whether no region has moved since the workers got its place. */
+/* Whether no region has moved since the workers got its place; or none of some. */
 bool gc_space_stays(const struct dcm_gc_workers *t, u32 space);
+bool gc_space_stays_at(const struct dcm_gc_workers *t, u32 space, u32 first,
+		       u32 n);
 u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_destroy(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_types(struct dcm_gc_workers *t, const struct gc_call *c);
@@ -185,5 +189,17 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_update(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_forward(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c);
+
+/* workers_copies.c */
+/* Regions that workers are about to change: none; those of a range; those listed. */
+void gc_hit_none(struct workers_space *sp);
+void gc_hit_bytes(struct workers_space *sp, u64 at, u64 bytes);
+void gc_hit_listed(struct workers_space *sp, const struct dcm_gc_request *r);
+/*
+ * Workers may have changed the regions that were hit. They have done so well: have
+ * copies changed too. Else, with @status, or if that fails: have it undone where there
+ * are copies. What the command's status is then.
+ */
+u32 gc_changed(struct dcm_gc_workers *t, u32 space, u32 status);
 
 #endif /* DCM_GC_WORKERS_INT_H */

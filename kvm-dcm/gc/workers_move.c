@@ -116,6 +116,7 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c)
 	u8 copy[sizeof(struct virtio_gc_req) + sizeof(*move)];
 	struct virtio_gc_req *req = (void *)copy;
 	u32 status = VIRTIO_GC_OK, donor = 0;
+	u64 size = sp->l.region_bytes;
 
 	memcpy(copy, c->raw, sizeof(*req));
 	req->count = htole32(1);
@@ -129,11 +130,16 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c)
 			e.ask.msg.payload_bytes = sizeof(copy);
 			e.count = i;
 			e.room = i + 1;
+			gc_hit_none(sp);
+			gc_hit_bytes(sp, le32toh(move[i].to) * size, size);
+			gc_hit_bytes(sp, le64toh(move[i].table),
+				     le64toh(move[i].table_bytes));
 			one = gc_ask(t, &e.ask, 1ull << donor);
 			if (!one && (e.count != i + 1 ||
 				     !moved_accept(t, r->space, donor,
 						   &moved[i], 1, &move[i])))
 				one = VIRTIO_GC_WORKER_LOST;
+			one = gc_changed(t, r->space, one);
 			/* a failed move ends all that follow */
 			status = one;
 			if (!one)
@@ -154,11 +160,15 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c)
 u32 gc_do_update(struct dcm_gc_workers *t, const struct gc_call *c)
 {
 	struct entries_ask e = gc_ask_entries(t, c, 8);
-	u32 status = gc_ask(t, &e.ask, t->space[c->r->space].mask);
+	struct workers_space *sp = &t->space[c->r->space];
+	u32 status;
 
+	gc_hit_none(sp);
+	gc_hit_listed(sp, c->r);
+	status = gc_ask(t, &e.ask, sp->mask);
 	c->out->done.value = e.value;
 	c->out->done.at = e.ask.at;
-	return status;
+	return gc_changed(t, c->r->space, status);
 }
 
 /* The donor that moved an object returns its new address, others the old. */
@@ -223,6 +233,35 @@ static u32 compact_update(struct dcm_gc_workers *t,
 	return status;
 }
 
+/* What COMPACT moved on a donor is committed before references are updated. */
+static u32 compact_commit(struct dcm_gc_workers *t, u32 space,
+			  const struct virtio_gc_moved *moved, u32 n)
+{
+	struct workers_space *sp = &t->space[space];
+	u64 size = sp->l.region_bytes;
+
+	gc_hit_none(sp);
+	for (u32 i = 0; i < n; i++) {
+		gc_hit_bytes(sp, le32toh(moved[i].to) * size, size);
+		gc_hit_bytes(sp, le64toh(moved[i].table),
+			     le64toh(moved[i].table_bytes));
+	}
+	return gc_changed(t, space, VIRTIO_GC_OK);
+}
+
+/* All that COMPACT may have written is as its status says. */
+static u32 compact_changed(struct dcm_gc_workers *t, const struct gc_call *c,
+			   u32 status)
+{
+	struct workers_space *sp = &t->space[c->r->space];
+	const struct virtio_gc_area *area = c->r->body;
+
+	gc_hit_none(sp);
+	gc_hit_listed(sp, c->r);
+	gc_hit_bytes(sp, le64toh(area->tables), le64toh(area->bytes));
+	return gc_changed(t, c->r->space, status);
+}
+
 /*
  * One donor after the other. If a donor has no room for its tables the others
  * go on, and references to what they moved are updated too. [VGC-D-44]
@@ -249,12 +288,20 @@ u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c)
 			full = status;
 			status = VIRTIO_GC_OK;
 		}
+		if (!status && e.count > before) {
+			status = compact_commit(t, r->space, moved + before,
+						e.count - before);
+			if (status)
+				e.count = before;
+		}
 		if (!status && e.count > before)
 			status = moved_tell(t, r->space, moved + before,
 					    e.count - before, i);
 	}
 	if (!status && e.count)
 		status = compact_update(t, r, moved, e.count);
+	if (status || full || e.count)
+		status = compact_changed(t, c, status);
 	c->out->done.count = e.count;
 	return status ? status : full;
 }

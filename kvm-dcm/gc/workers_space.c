@@ -204,11 +204,12 @@ u32 gc_space_place(struct dcm_gc_workers *t, u32 space)
 	return status;
 }
 
-bool gc_space_stays(const struct dcm_gc_workers *t, u32 space)
+bool gc_space_stays_at(const struct dcm_gc_workers *t, u32 space, u32 first,
+		       u32 n)
 {
 	const struct workers_space *sp = &t->space[space];
 
-	for (u32 r = 0; r < sp->nr_regions; r++) {
+	for (u32 r = first; r < first + n; r++) {
 		const struct dcm_gc_place_of *was = &sp->place[r];
 		struct dcm_gc_place_of now;
 
@@ -219,6 +220,11 @@ bool gc_space_stays(const struct dcm_gc_workers *t, u32 space)
 			return false;
 	}
 	return true;
+}
+
+bool gc_space_stays(const struct dcm_gc_workers *t, u32 space)
+{
+	return gc_space_stays_at(t, space, 0, t->space[space].nr_regions);
 }
 
 bool gc_space_has_ranges(const struct dcm_gc_workers *t,
@@ -294,6 +300,7 @@ void gc_space_forget(struct workers_space *sp)
 	free(sp->place);
 	free(sp->top);
 	free(sp->write_count);
+	free(sp->hit);
 	memset(sp, 0, sizeof(*sp));
 }
 
@@ -314,10 +321,11 @@ u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c)
 	sp->place = calloc(sp->nr_regions, sizeof(*sp->place));
 	sp->top = calloc(sp->nr_regions, sizeof(*sp->top));
 	sp->write_count = calloc(sp->nr_regions, sizeof(*sp->write_count));
+	sp->hit = calloc(sp->nr_regions, 1);
 	for (u32 r = 0; sp->place && r < sp->nr_regions; r++)
 		sp->place[r].donor = VIRTIO_GC_NO_DONOR;
 	replay = replay_new(c->raw, c->bytes);
-	if (replay && sp->place && sp->top && sp->write_count) {
+	if (replay && sp->place && sp->top && sp->write_count && sp->hit) {
 		replay_append(sp, replay);
 		return VIRTIO_GC_OK;
 	}

@@ -132,6 +132,24 @@ static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
 	return status_of(err);
 }
 
+/* The file has no copies, or gc.c would have refused its window. */
+static u32 window_spread(void *priv, u64 at, u64 end, u64 until_ms)
+{
+	(void)priv;
+	(void)at;
+	(void)end;
+	(void)until_ms;
+	return VIRTIO_GC_OK;
+}
+
+static void window_revert(void *priv, u64 at, u64 end, bool keep)
+{
+	(void)priv;
+	(void)at;
+	(void)end;
+	(void)keep;
+}
+
 static bool window_losing(void *priv)
 {
 	return dcm_slab_worker_losing(&((struct hostd_window *)priv)->f->slabs);
@@ -204,6 +222,8 @@ static const struct dcm_gc_backend_ops window_ops = {
 	.freeze = window_freeze,
 	.thaw = window_thaw,
 	.sync = window_sync,
+	.spread = window_spread,
+	.revert = window_revert,
 	.losing = window_losing,
 	.hint = window_hint,
 	.discard = window_discard,

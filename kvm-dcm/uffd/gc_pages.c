@@ -7,17 +7,18 @@
  * that takes a fault on a frozen page puts it aside, as a fault that found no
  * free frame, and tries it again every millisecond. So only threads that touch
  * the page wait, and no longer than the freeze lasts. An extent with a frozen page
- * is not moved off its slab either.
+ * is neither moved off its slab nor filled.
  *
  *	freeze: bits set, lanes that were in a fault have left it
  *	sync: written to the donor; unmapped, frames given back, or kept
  *	... the donor works ...
+ *	spread: what it changed is copied to the extents' other slabs; or reverted
  *	release: bits cleared, lanes retry, and fetch the donor's result
  *
  * Locking: only the GC thread sets and clears bits. A lane announces that it is
  * in a fault before it reads the bits, and the GC thread looks at the lanes
- * after it has set them: one sees the other. Syncing is done on the discard
- * lane, under its lock.
+ * after it has set them: one sees the other; so does the slab worker around a fill.
+ * Syncing and spreading are done on the discard lane, under its lock.
  */
 #include <errno.h>
 #include <sched.h>
@@ -59,7 +60,8 @@ static void frozen_set(struct dcm_guest *g, u64 gfn, u64 nr, bool frozen)
 /* Wait for lanes that took a fault before the bits were set. */
 static void lanes_wait(struct dcm_pager *pg)
 {
-	for (u32 i = 0; i < pg->nr_fault; i++) {
+	/* and the slab worker's, which fills */
+	for (u32 i = 0; i <= pg->nr_fault; i++) {
 		u32 *seq = &pg->lane[i].fault_seq;
 		u32 was = __atomic_load_n(seq, __ATOMIC_SEQ_CST);
 
@@ -158,6 +160,47 @@ static u32 paged_sync(void *priv, u64 *at, u64 to, bool keep, u64 until_ms)
 	}
 }
 
+/* Have dcm_spread() or its like do a range. -ETIMEDOUT at @until_ns. */
+static int paged_step_all(const struct paged *p, u64 at, u64 to, u64 until_ns,
+			  int (*step)(struct dcm_lane *lane, u64 *gfn, u64 end))
+{
+	struct dcm_pager *pg = p->pg;
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
+	u64 va = p->base + at, end = p->base + to, len, gfn, last, from;
+	int err = 0;
+
+	pthread_mutex_lock(&pg->discard_lock);
+	while (!err &&
+	       ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len)) {
+		last = gfn + (len >> DCM_PAGE_SHIFT);
+		va += len;
+		while ((from = gfn), (err = step(l->core, &gfn, last))) {
+			if (dcm_now_ns() >= until_ns) {
+				err = -ETIMEDOUT;
+				break;
+			}
+			/* a donor does not answer */
+			if (gfn == from && !dcm_pending(l->core))
+				usleep(BUSY_US);
+		}
+	}
+	pthread_mutex_unlock(&pg->discard_lock);
+	return err;
+}
+
+static u32 paged_spread(void *priv, u64 at, u64 end, u64 until_ms)
+{
+	return paged_step_all(priv, at, end, until_ms * 1000000, dcm_spread) ?
+		       VIRTIO_GC_TIMED_OUT :
+		       VIRTIO_GC_OK;
+}
+
+/* What is under way ends at last: its connections do, if a donor is silent. */
+static void paged_revert(void *priv, u64 at, u64 end, bool keep)
+{
+	paged_step_all(priv, at, end, U64_MAX, keep ? dcm_keep : dcm_revert);
+}
+
 static bool paged_losing(void *priv)
 {
 	return dcm_slab_worker_losing(&((struct paged *)priv)->pg->slabs);
@@ -222,16 +265,15 @@ static void paged_bits(void *priv, u64 at, const void *bits, size_t bytes)
 
 static void paged_end(void *priv)
 {
-	struct paged *p = priv;
-
-	__atomic_fetch_sub(&p->pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
-	free(p);
+	free(priv);
 }
 
 static const struct dcm_gc_backend_ops paged_ops = {
 	.freeze = paged_freeze,
 	.thaw = paged_thaw,
 	.sync = paged_sync,
+	.spread = paged_spread,
+	.revert = paged_revert,
 	.losing = paged_losing,
 	.hint = paged_hint,
 	.discard = paged_discard,
@@ -280,14 +322,6 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 		return gc_refuse(
 			pg, err, len,
 			"donors collect no garbage of a VM whose pages are sealed: set seal = no");
-	/* a worker changes one copy only; pairs with dcm_pager_redundancy_set() */
-	__atomic_fetch_add(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&pg->cfg.redundancy, __ATOMIC_SEQ_CST)) {
-		__atomic_fetch_sub(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
-		return gc_refuse(
-			pg, err, len,
-			"donors collect no garbage of a VM with copies of its memory: set redundancy = none");
-	}
 	dcm_thread_enter(&old);
 	p = malloc(sizeof(*p));
 	if (p)
@@ -298,10 +332,8 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 		snprintf(err, len, "no memory");
 		errno = ENOMEM;
 	}
-	if (!gc) {
-		__atomic_fetch_sub(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
+	if (!gc)
 		free(p);
-	}
 	dcm_thread_leave(&old);
 	return gc;
 }

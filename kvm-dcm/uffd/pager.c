@@ -458,24 +458,15 @@ int dcm_pager_set_budget(struct dcm_pager *pg, uint64_t bytes)
 	return 0;
 }
 
-/*
- * Have each page on other donors. -EOPNOTSUPP: donors collect garbage, which
- * changes one copy only (gc_pages.c); and see dcm_client_redundancy_set(). The
- * status thread's.
- */
+/* As dcm_client_redundancy_set(). The status thread's. */
 int dcm_pager_redundancy_set(struct dcm_pager *pg,
 			     enum dcm_host_redundancy redundancy)
 {
 	enum dcm_host_redundancy was = pg->cfg.redundancy;
-	int err = 0;
+	int err;
 
-	/* either this sees the window, or dcm_gc_host_open() the copies */
-	__atomic_store_n(&pg->cfg.redundancy, redundancy, __ATOMIC_SEQ_CST);
-	if (redundancy != DCM_REDUNDANCY_NONE &&
-	    __atomic_load_n(&pg->gc_hosts, __ATOMIC_SEQ_CST))
-		err = -EOPNOTSUPP;
-	if (!err)
-		err = dcm_client_redundancy_set(pg->client, redundancy);
+	WRITE_ONCE(pg->cfg.redundancy, redundancy);
+	err = dcm_client_redundancy_set(pg->client, redundancy);
 	if (err && err != -EALREADY) {
 		WRITE_ONCE(pg->cfg.redundancy, was);
 		return err;

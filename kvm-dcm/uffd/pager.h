@@ -266,7 +266,6 @@ struct dcm_pager {
 	char name[DCM_NAME_MAX + 4]; /* "VM NAME", for log lines */
 	u64 illegal_logged;
 	struct dcm_vmsock *vmsock;
-	u32 gc_hosts; /* windows whose garbage donors collect; atomic */
 };
 
 static inline struct dcm_pager *pager_of(struct dcm_lane *lane)

@@ -139,7 +139,12 @@ static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 				w->hurry);
 	if (!w->hurry && !dcm_rebuild_pace_may(&pg->rebuild, now))
 		return DCM_FILL_RATE_MS;
-	err = dcm_extent_fill(l->core, r->extent, &s->filled);
+	/* Pairs with lanes_wait() in gc_pages.c. */
+	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
+	err = slab_held(w, r->extent) ?
+		      DCM_FILL_PASS_MS :
+		      dcm_extent_fill(l->core, r->extent, &s->filled);
+	smp_store_release(&l->fault_seq, l->fault_seq + 1);
 	/* a pass has ended, and pages had to be left: a donor may be silent */
 	return err == -EAGAIN && !s->filled && !dcm_pending(l->core) ?
 		       DCM_FILL_PASS_MS :

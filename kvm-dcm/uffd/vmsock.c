@@ -120,9 +120,6 @@ static json_t *request_redundancy(struct dcm_pager *pg, json_t *req)
 		return error_json(
 			"redundancy: \"value\" must be none, replica:2, replica:3, disk, disk:lazy or replica:2+disk");
 	err = dcm_pager_redundancy_set(pg, redundancy);
-	if (err == -EOPNOTSUPP)
-		return error_json(
-			"redundancy: donors collect garbage of this VM, and they can't where pages have copies");
 	if (err && err != -EALREADY)
 		return error_json(strerror(-err));
 	return json_pack("{s:b,s:i}", "ok", 1, "copies",

@@ -47,6 +47,23 @@ static bool op_write_count(void *arg, u32 space, u32 region,
 	return true;
 }
 
+/* No region has copies: what a worker did is there, or is not known. */
+static u32 op_spread(void *arg, u32 space, u32 region, u32 n, u64 until_ms)
+{
+	const struct world *w = arg;
+
+	assert_int_equal(space, 3);
+	assert_true(n && region + n <= w->m->l.bytes / w->m->l.region_bytes);
+	assert_true(until_ms);
+	return VIRTIO_GC_OK;
+}
+
+static void op_revert(void *arg, u32 space, u32 region, u32 n, bool keep)
+{
+	(void)keep;
+	op_spread(arg, space, region, n, 1);
+}
+
 static bool op_cancelled(void *arg)
 {
 	struct world *w = arg;
@@ -59,6 +76,8 @@ static bool op_cancelled(void *arg)
 static const struct dcm_gc_workers_ops workers_ops = {
 	.place = op_place,
 	.write_count = op_write_count,
+	.spread = op_spread,
+	.revert = op_revert,
 	.bits = op_bits,
 	.cancelled = op_cancelled,
 };

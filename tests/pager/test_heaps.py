@@ -78,6 +78,28 @@ def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str, way: str) 
         assert "regions evacuated" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("transport", "way"),
+    [
+        ("tcp", "good"),
+        pytest.param("shm", "good", marks=pytest.mark.slow),
+        pytest.param("tcp", "hostile", marks=pytest.mark.slow),
+    ],
+)
+def test_gc_with_copies(
+    start_donor: StartDonor, short_tmp: Path, transport: str, way: str
+) -> None:
+    """The same with each page on two donors: what a worker changed is on both."""
+    donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
+    config = configure(short_tmp, donors, transport, budget="9M", redundancy="replica:2")
+    env = hostile() if way == "hostile" else {}
+    seed = str(random.SystemRandom().randrange(1 << 16))
+    print(f"heap from seed {seed}")
+    done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", seed, "1", **env)
+    assert done.stdout.count("regions evacuated") == 1, done.stdout
+    print(done.stdout, done.stderr)
+
+
 @pytest.mark.slow
 def test_gc_writes_that_nobody_waits_for(start_donor: StartDonor, short_tmp: Path) -> None:
     """A trace that ended early leaves no page on its way for ever."""
@@ -163,6 +185,27 @@ def test_gc_outlives_a_donor(start_donor: StartDonor, short_tmp: Path, step: str
         said, _ = heap.communicate(timeout=LIMIT_S)
         print(said)
         assert heap.returncode == 0, said
+
+
+@pytest.mark.parametrize(
+    "step", ["evacuate", "update", "compact", pytest.param("another", marks=pytest.mark.slow)]
+)
+def test_gc_with_copies_outlives_a_donor(
+    start_donor: StartDonor, short_tmp: Path, step: str
+) -> None:
+    """A donor is killed in each step: no region is lost, every object is right; it goes on."""
+    if step == "another":
+        step = random.choice(("start", "roots", "finish", "results", "forward", "release"))
+    donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
+    tunables = {"thin_after": 10000}  # on both donors, or a page waits
+    config = configure(
+        short_tmp, donors, "tcp", tunables, budget="9M", redundancy="replica:2"
+    )
+    with heap_in_steps(short_tmp, "survive", config, step, str(donors[1].pid)) as heap:
+        said, _ = heap.communicate(timeout=LIMIT_S)
+        print(said)
+        assert heap.returncode == 0, said
+    assert " 0 regions lost" in said
 
 
 def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:

@@ -30,6 +30,7 @@
  * @command: 0: none
  * @victim: the process; 0: of another machine, and who reads our output does it
  * @took_us: each command, when it was last done
+ * @copies: another donor has what it had: nothing may be lost
  * @happened: it is dead, and @lost of the heap says what that cost
  */
 struct heap_loss {
@@ -39,6 +40,7 @@ struct heap_loss {
 	u32 delay_us;
 	u64 began_us;
 	u32 took_us[VIRTIO_GC_CANCEL + 1];
+	bool copies;
 	bool happened;
 };
 

@@ -10,6 +10,8 @@
  *	heap_check outlive DEVICE SEED STEP PID	a donor is killed at a step (start, roots,
  *						...): PID, or 0: has somebody do it by
  *						saying "kill"; goes on with what is left
+ *	heap_check survive DEVICE SEED STEP PID	the same where pages have copies: nothing is
+ *						lost
  *	heap_check hint DEVICE SEED DIR		hints; a step for each file in DIR
  *	heap_check stall DEVICE SEED DIR	a donor stops, and goes on, in steps
  *	heap_check drain DEVICE SEED DIR	while slabs go from donor to donor, until
@@ -282,12 +284,28 @@ static u32 round_any(struct heap *h, u32 *moves)
 	return status;
 }
 
+/* Until the pager knows that a donor is gone; the heap is as it was. */
+static void lost_wait(struct heap *h)
+{
+	u32 status = VIRTIO_GC_DONOR_LOST, i;
+
+	for (i = 0; i < ROUNDS_MAX && status; i++) {
+		status = heap_trace(h);
+		EXPECT(!status || status == VIRTIO_GC_WORKER_LOST ||
+			      status == VIRTIO_GC_DONOR_LOST ||
+			      status == VIRTIO_GC_TIMED_OUT,
+		      "status %u", status);
+		usleep(10000);
+	}
+	EXPECT(!status);
+}
+
 /*
  * A donor dies of a command. What the others have is as it was, or where its
  * tables say; the runtime finishes what was begun, forgets what is gone, and goes
  * on, with the donors that are left.
  */
-static void outlive(u32 seed, const char *step, pid_t victim)
+static void outlive(u32 seed, const char *step, pid_t victim, bool copies)
 {
 	static const struct {
 		const char *name;
@@ -314,6 +332,7 @@ static void outlive(u32 seed, const char *step, pid_t victim)
 			h.loss.command = steps[i].command;
 	EXPECT(h.loss.command, "%s", step);
 	h.loss.victim = victim;
+	h.loss.copies = copies;
 	status = round_any(&h, &moves);
 	EXPECT(h.loss.happened, "status %u", status);
 	EXPECT(!status || status == VIRTIO_GC_WORKER_LOST ||
@@ -323,6 +342,8 @@ static void outlive(u32 seed, const char *step, pid_t victim)
 	lost = heap_loss_over(&h);
 	printf("%s: status %u, %u moves, %u regions lost, %u of %u objects left\n",
 	       step, status, moves, lost, h.m->nr_objects, before);
+	if (copies)
+		lost_wait(&h);
 	/* as if nothing had been */
 	h.deadline_ms = 0;
 	heap_donors(&h);
@@ -445,8 +466,9 @@ int main(int argc, char **argv)
 		killed(seed, n);
 	} else if (!strcmp(mode, "lose")) {
 		lose(seed, n);
-	} else if (!strcmp(mode, "outlive") && argc > 5) {
-		outlive(seed, what, atoi(argv[5]));
+	} else if ((!strcmp(mode, "outlive") || !strcmp(mode, "survive")) &&
+		   argc > 5) {
+		outlive(seed, what, atoi(argv[5]), *mode == 's');
 	} else if (!strcmp(mode, "hint")) {
 		hints(seed, what);
 	} else if (!strcmp(mode, "stall")) {
@@ -458,7 +480,7 @@ int main(int argc, char **argv)
 			one_heap(seed++);
 	} else {
 		fprintf(stderr,
-			"usage: heap_check check|loop|kill|lose|outlive|hint|stall|drain DEVICE SEED [N|DIR|STEP PID]\n");
+			"usage: heap_check check|loop|kill|lose|outlive|survive|hint|stall|drain DEVICE SEED [N|DIR|STEP PID]\n");
 		return 2;
 	}
 	printf("ok\n");

@@ -103,7 +103,8 @@ void heap_loss_end(struct heap *h, u16 command)
 	memcpy(answer, &h->answer, sizeof(answer));
 	pthread_join(l->killer, NULL);
 	l->happened = true;
-	lost_find(h);
+	if (!l->copies)
+		lost_find(h);
 	memcpy(&h->answer, answer, sizeof(answer));
 	h->asked = command;
 }
@@ -170,6 +171,7 @@ u32 heap_loss_over(struct heap *h)
 		h->lost[r] = 0;
 		n++;
 	}
+	EXPECT(!n || !h->loss.copies, "%u regions lost", n);
 	h->loss = (struct heap_loss){ 0 };
 	return n;
 }

@@ -426,7 +426,7 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 	EXPECT(n <= HEAP_REGIONS);
 	memcpy(moved, &h->answer.done + 1, n * sizeof(*moved));
 	/* what was nowhere may have been placed for it */
-	known = !heap_where(h);
+	known = !heap_where(h) && !(h->loss.happened && h->loss.copies);
 	for (u32 i = 0; i < n; i++) {
 		u64 table = le64toh(moved[i].table);
 
