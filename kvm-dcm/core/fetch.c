@@ -68,12 +68,12 @@ static void fetch_free(struct dcm_lane *lane, struct dcm_fetch *f)
  * were is counted: it tells what a larger budget would save. Return: were they
  * evicted so recently that with a little more memory they would still be here?
  */
-static bool evicted_lately(struct dcm_lane *lane, u32 gfn, u16 pages)
+static bool evicted_lately(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	struct dcm_vm *vm = lane->vm;
 	u32 since = (u32)atomic64_read(&vm->evicted) - pd_of(vm, gfn)->next;
 
-	dcm_hist_add_n(&lane->away, since, hweight16(pages));
+	dcm_hist_add_n(&lane->away, since, nr);
 	return since < dcm_share_pages(vm, DCM_T_ghost_share);
 }
 
@@ -115,7 +115,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->hidden = 0;
 	f->write = write;
 	f->pull = page == DCM_NIL;
-	f->again = remote && !f->pull && evicted_lately(lane, page, remote);
+	f->again = false;
 	f->sample = false;
 	f->tries = 0;
 	f->failed = false;
@@ -133,6 +133,8 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 		last = (unsigned int)ilog2((u64)remote);
 		f->first = (u8)first;
 		f->nr = (u8)(last - first + 1);
+		if (!f->pull)
+			f->again = evicted_lately(lane, page, f->nr);
 		f->sample = f->nr > 1 && !f->pull &&
 			    dcm_tune(vm, DCM_T_elastic) &&
 			    dcm_chance(lane, dcm_eblk_sample_bp(vm, head));
