@@ -16,8 +16,10 @@
 #include <sys/wait.h>
 
 #define STEADY_S 1.0
-#define TOLD_S \
-	2.5 /* what a status says of donors' deaths may be almost as old */
+/* What a status says of donors' deaths may be almost as old. */
+#define TOLD_S 2.5
+/* Shortly before: a connection that fails leaves pages thin. */
+#define FRESH_S 0.15
 
 int copies = 1;
 bool two_at_once;
@@ -31,6 +33,17 @@ static uint64_t of(const uint64_t *v)
 	return __atomic_load_n(v, __ATOMIC_RELAXED);
 }
 
+/* Is no status older than that? */
+static bool all_told(double s)
+{
+	int i;
+
+	for (i = 0; i < nr_vms; i++)
+		if (now_s() - (double)of(&shared[i].told_ms) / 1000 > s)
+			return false;
+	return true;
+}
+
 static bool all_whole(void)
 {
 	uint32_t all = (1u << nr_donors) - 1;
@@ -42,10 +55,9 @@ static bool all_whole(void)
 		if (donor[i].heal_at)
 			return false;
 	for (i = 0; i < nr_vms; i++)
-		if (!of(&shared[i].whole) || of(&shared[i].up) != all ||
-		    now_s() - (double)of(&shared[i].told_ms) / 1000 > TOLD_S)
+		if (!of(&shared[i].whole) || of(&shared[i].up) != all)
 			return false;
-	return true;
+	return all_told(TOLD_S);
 }
 
 static void donor_dies(struct donor *d)
@@ -135,7 +147,8 @@ void copies_look(void)
 	}
 	if (!whole_since)
 		whole_since = now;
-	if (now - whole_since < (two_at_once ? TOLD_S : STEADY_S))
+	if (now - whole_since < (two_at_once ? TOLD_S : STEADY_S) ||
+	    !all_told(FRESH_S))
 		return;
 	whole_since = 0;
 	if (two_at_once)
