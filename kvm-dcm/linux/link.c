@@ -464,6 +464,12 @@ void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 	}
 }
 
+/* Whether any operation of the core is in flight, or may still be. */
+static bool lane_waits(const struct dcmfs_lane *dl)
+{
+	return dcm_pending(dl->core) || dcm_doubtful(dl->core);
+}
+
 /**
  * dcmfs_links_ping() - have donors hear of this host, over links that are idle
  * @vm: the VM
@@ -474,6 +480,7 @@ void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 void dcmfs_links_ping(struct dcmfs_vm *vm)
 {
 	u64 told = 0, links;
+	struct dcm_io *none;
 	u32 i = vm->nr_lanes;
 
 	while (i--) {
@@ -487,9 +494,10 @@ void dcmfs_links_ping(struct dcmfs_vm *vm)
 
 			if (!ep->ops->ping || ep->ops->dead(ep))
 				continue;
+			/* the core polls nothing when it waits for nothing */
+			if (!lane_waits(dl))
+				ep->ops->poll(ep, &none, 1);
 			ep->ops->ping(ep);
-			/* for the answer to be polled */
-			dl->busy |= 1ull << donor;
 			told |= 1ull << donor;
 		}
 		mutex_unlock(&dl->lock);

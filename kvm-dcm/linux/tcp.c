@@ -136,11 +136,12 @@ static void op_complete(struct tcp_endpoint *t, int status)
 }
 
 /* Whether anything but a ping waits for its answer. */
-static bool answer_awaited(struct tcp_endpoint *t)
+static bool answer_awaited(const struct tcp_endpoint *t)
 {
 	u64 nr = t->head - t->tail;
 
-	return nr > 1 || (nr && op_at(t, t->tail)->io != &t->ping);
+	return nr > 1 ||
+	       (nr && t->op[(u32)t->tail % t->depth].io != &t->ping);
 }
 
 /* Operations in flight may have happened, may happen yet, or never will. */
@@ -397,7 +398,7 @@ static bool tcp_dead(struct dcm_endpoint *ep)
 {
 	const struct tcp_endpoint *t = to_tcp(ep);
 
-	return t->dead || (t->tail == t->head &&
+	return t->dead || (!answer_awaited(t) &&
 		READ_ONCE(t->sock->sk->sk_state) != TCP_ESTABLISHED);
 }
 
