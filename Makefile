@@ -308,8 +308,10 @@ bench-jvm: deps-bench programs
 	@bench/run-jvm
 
 # Donors killed under a program with copies, and what copies cost; 8 minutes.
-bench-redundancy: deps-bench programs
+bench-redundancy: deps-bench deps-test deps-vm programs kernel-check
+	@scripts/vm-image >/dev/null
 	@+$(MAKE) -C bench all
+	@+$(MAKE) -C tests/faults all
 	@bench/run-redundancy
 
 demo: deps-demo programs

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.faults import net
 
-from . import drills, host, report
+from . import drills, host, kernel_drill, report
 from .drills import COPIES, RATE_MIB, Drill, Scale, access
 
 # Of the drills, what is done to the donor.
@@ -40,6 +40,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "sum-cost": ("read fault, median with sums less median without, us", "<= 0.5"),
     "seal-cost": ("read fault over TCP, median, pages sealed over connections with TLS", "<= 1"),
     "metadata": ("bytes of this host a page, sums included", "<= 21"),
+    "kernel-kill": ("the drill on dcmfs in an emulated VM: bytes wrong and lost", "0"),
     "flips": ("of 100000 flipped, swapped and replayed pages, those that a program saw", "0"),
 }
 
@@ -264,6 +265,26 @@ class Bench:
             f"with {COPIES}",
         )
 
+    def kernel(self, id_: str) -> report.Row:
+        d = kernel_drill.measure(self.scale)
+        quiet, after = (", ".join(f"{way} {getattr(h, part)}" for way, h in d.hits.items())
+                        for part in ("stops_before", "stops"))  # fmt: skip
+        bad = d.lost_bytes + d.wrong_bytes
+        return row(
+            id_,
+            bad,
+            bad == 0 and d.more_stops <= 0,
+            f"{d.ops} accesses of two threads, each checked in full, {d.filled_bytes >> 20} MiB "
+            f"copied again. Accesses that took longer than 1 s, in {d.window_s:.0f} s before: "
+            f"{quiet}; in as many after: {after}; the longest of all, also while the "
+            f"file was first written, {d.longest_s:.2f} s. {COPIES}, 16 "
+            "MiB, a quarter direct, four donors over TCP in the clear, each in a network of its "
+            "own; the busiest is cut off, then another stopped, then another killed, each when "
+            "nothing is exposed. The VM's processors, its clock's ticks with them, are emulated "
+            "in software on two processors of this host: threads stand also when nothing is wrong",
+            dataclasses.asdict(d),
+        )
+
     def flips(self, id_: str) -> report.Row:
         f = drills.flips(self.scale, self.place())
         return row(
@@ -300,6 +321,7 @@ def measures(
         "sum-cost": bench.sums,
         "seal-cost": bench.seal,
         "metadata": bench.metadata,
+        "kernel-kill": bench.kernel,
         "flips": bench.flips,
     }
 

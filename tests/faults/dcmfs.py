@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tests.faults.cell import PATIENCE, CannotRun
 from tests.faults.net import Leaf
@@ -20,12 +23,13 @@ from tests.framework.paths import BUILD
 
 HOSTD = BUILD / "bin" / "dcm-hostd"
 START_S = 60.0 * PATIENCE
+STATUS_S = 10.0 * PATIENCE
 # A /run/dcm-hostd of its own: others run beside it. It ends with who started it.
 OWN_RUN = 'mkdir -p /run/dcm-hostd && mount -t tmpfs none /run/dcm-hostd && {} exec "$0" "$@"'
 
 
 class Dcmfs:
-    """A mount; each of its files uses one donor."""
+    """A mount; of its files, those that file() tells use one donor, others all."""
 
     def __init__(
         self,
@@ -35,12 +39,15 @@ class Dcmfs:
         *,
         budget: str = "8M",
         before: str = "",
+        settings: str = "",
     ) -> None:
+        """`settings`: lines of dcm-hostd's [host]; `before`: what its shell does first."""
         self.mount = place.folder("dcmfs")
         self.log = place.scratch / "hostd.log"
         text = f"[host]\nmount = {self.mount}\ndata-encryption = no\n"
         verbs = any(label.startswith("verbs") for label in donors)
         text += f"transport = {'verbs' if verbs else 'tcp'}\n"
+        text += settings
         text += f"[key]\nfile = {next(iter(donors.values())).key_file}\n"
         for label, donor in donors.items():
             address = donor.unix_address if label.startswith("shm") else donor.tcp_address
@@ -59,6 +66,20 @@ class Dcmfs:
     def file(self, donor: Donor) -> Path:
         """The file whose memory is on that donor."""
         return self.mount / f"vm-{donor.folder.name}"
+
+    def status(self) -> dict[str, Any]:
+        """What dcm-hostd tells of its files, by their names; of none if it is busy."""
+        assert self.process is not None
+        data = b""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(STATUS_S)
+            # it has a /run/dcm-hostd of its own
+            sock.connect(f"/proc/{self.process.pid}/root/run/dcm-hostd/status.sock")
+            while part := sock.recv(1 << 16):
+                data += part
+        with contextlib.suppress(ValueError):
+            return {Path(file["path"]).name: file for file in json.loads(data)["files"]}
+        return {}
 
     def said(self, text: str) -> bool:
         return text in self.log.read_text(errors="replace")

@@ -71,20 +71,25 @@ def prepare() -> str:
     return ""
 
 
+def spec() -> Spec:
+    """An L1 for them."""
+    return Spec(MEMORY_MIB, 2, kvm=False, guest=False, kernel=debug.KERNEL,
+                patience=debug.PATIENCE)  # fmt: skip
+
+
 def run(chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
     """Their cells, by row."""
     if why := prepare():
         return {fault.id: [unknown("L1", f"there is no L1: {why}")] for fault in chosen}
     try:
-        spec = Spec(MEMORY_MIB, 2, kvm=False, guest=False, kernel=debug.KERNEL,
-                    patience=debug.PATIENCE)  # fmt: skip
-        with Bed(spec, keep=BUILD / "test" / "vm" / "faults") as bed:
+        with Bed(spec(), keep=BUILD / "test" / "vm" / "faults") as bed:
             return _inside(bed, chosen)
     except (GuestError, OSError) as err:
         return {fault.id: [unknown("L1", str(err)[:300])] for fault in chosen}
 
 
-def _inside(bed: Bed, chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
+def furnish(bed: Bed) -> None:
+    """Modules, RDMA, and what is needed of the tree, in THERE."""
     debug.at_work(bed)
     bed.must("ip link set lo up")
     bed.modprobe(*MODULES)
@@ -95,6 +100,10 @@ def _inside(bed: Bed, chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
     bed.must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup /sys/fs/cgroup")
     bed.put(archive(), "/tmp/faults.tar.gz")
     bed.must(f"mkdir -p {THERE} && tar -xz -C {THERE} -f /tmp/faults.tar.gz")
+
+
+def _inside(bed: Bed, chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
+    furnish(bed)
     words = " ".join(f"--only {fault.id}" for fault in chosen)
     program = f"python3 {THERE}/tests/faults/run --inside --json /tmp/cells"
     # Donors want descriptors for all the connections that they may have.

@@ -11,7 +11,8 @@
  * number, how often it was written and where the word is, and every read looks
  * at all of them. Nothing is fatal here: bytes that are wrong and pages that
  * answer with SIGBUS are counted, once each, and left alone from then on. How
- * long the slowest access took counts too, one that still waits included.
+ * long the slowest access took counts too, and how many took longer than a
+ * second, those that still wait included.
  *
  * It says "ready" when all is written. On its standard input "stat" asks for
  * what was counted, "end" for that after every page was read once more, which
@@ -40,6 +41,7 @@
 #define WORDS (PAGE / 8)
 #define THREADS_MAX 16u
 #define RUN 32u
+#define STOP_NS 1000000000u
 #define GONE UINT32_MAX /* the page was lost or wrong */
 
 struct user {
@@ -59,6 +61,7 @@ struct user {
 	uint64_t found_wrong; /* by the access just made */
 	uint64_t since_ns; /* the access that goes on; 0: none */
 	uint64_t longest_ns;
+	uint64_t stops; /* accesses that took longer than STOP_NS */
 };
 
 static struct user users[THREADS_MAX];
@@ -191,6 +194,8 @@ static void touch(struct user *u, uint64_t page, bool change)
 	store(&u->since_ns, 0);
 	if (took > u->longest_ns)
 		store(&u->longest_ns, took);
+	if (took > STOP_NS)
+		store(&u->stops, u->stops + 1);
 }
 
 static void *user_main(void *arg)
@@ -218,7 +223,8 @@ static void *user_main(void *arg)
 
 static void tell(const char *what)
 {
-	uint64_t ops = 0, lost = 0, wrong = 0, longest = 0, waiting = 0;
+	uint64_t ops = 0, lost = 0, wrong = 0, longest = 0, waiting = 0,
+		 stops = 0;
 	uint64_t now = now_ns();
 	unsigned int i;
 
@@ -234,11 +240,12 @@ static void tell(const char *what)
 		waiting = age > waiting ? age : waiting;
 		took = age > took ? age : took;
 		longest = took > longest ? took : longest;
+		stops += load(&u->stops) + (age > STOP_NS);
 	}
-	printf("{\"what\": \"%s\", \"ops\": %llu, \"lost_bytes\": %llu, \"wrong_bytes\": %llu, \"longest_s\": %.3f, \"waiting_s\": %.3f}\n",
+	printf("{\"what\": \"%s\", \"ops\": %llu, \"lost_bytes\": %llu, \"wrong_bytes\": %llu, \"longest_s\": %.3f, \"waiting_s\": %.3f, \"stops\": %llu}\n",
 	       what, (unsigned long long)ops, (unsigned long long)lost * PAGE,
 	       (unsigned long long)wrong, (double)longest / 1e9,
-	       (double)waiting / 1e9);
+	       (double)waiting / 1e9, (unsigned long long)stops);
 	fflush(stdout);
 }
 
