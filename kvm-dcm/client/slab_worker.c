@@ -393,6 +393,10 @@ static bool record_move(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	case -EAGAIN:
 		round_again(rd, 0);
 		return false;
+	case -EBUSY:
+		/* another one's turn */
+		rd->moving = false;
+		return false;
 	case -EIO:
 		/* the slab is gone; dcm_slab_worker_lost() follows */
 		dcm_client_stale(r->slab->client, r->slab);

@@ -331,8 +331,9 @@ int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor);
  *
  * Return: 0 and the slab detached when nothing is left on it (nothing will
  * touch it again), -EAGAIN when there is more to do, -ENOSPC when direct
- * memory has no room for the rest, -EIO when the slab can't be read (declare
- * it lost), -ENOENT when the extent does not use it.
+ * memory has no room for the rest, -EBUSY and nothing changed when the extent's two
+ * other slabs have to be emptied into this one first, -EIO when the slab can't be
+ * read (declare it lost), -ENOENT when the extent does not use it.
  */
 int dcm_extent_drain(struct dcm_lane *lane, u32 extent,
 		     struct dcm_slab_ref *slab, u32 *cursor);

@@ -488,6 +488,9 @@ static int drain_where(struct dcm_vm *vm, u32 extent, int slot, bool *pull)
 		vm->ops->want_slab(vm, extent);
 		return -EAGAIN;
 	}
+	/* the others are emptied into this one, and there is no slot for another */
+	if (e->used == DCM_SLOTS_ALL && e->open)
+		return -EBUSY;
 	*pull = true;
 	return 0;
 }

@@ -140,8 +140,7 @@ static bool answer_awaited(const struct tcp_endpoint *t)
 {
 	u64 nr = t->head - t->tail;
 
-	return nr > 1 ||
-	       (nr && t->op[(u32)t->tail % t->depth].io != &t->ping);
+	return nr > 1 || (nr && t->op[(u32)t->tail % t->depth].io != &t->ping);
 }
 
 /* Operations in flight may have happened, may happen yet, or never will. */

@@ -89,6 +89,48 @@ static void test_fill_of_a_part(void **state)
 }
 
 /* What another slab has too is only taken off: no page is read or written. */
+/* One step of a drain: its slab takes no writes any more. */
+static void drain_begins(struct fake_backend *fb, struct fb_slab *s)
+{
+	u32 cursor = 0;
+
+	assert_int_equal(dcm_extent_drain(&fb->vm->lane[1], 0, &s->ref,
+					  &cursor),
+			 -EAGAIN);
+	fb_advance(fb, 10);
+	fb_poll(fb, 1);
+}
+
+/*
+ * All three slabs of an extent are asked back before one of them is empty: the
+ * last goes on taking writes until a slot is free for another slab.
+ */
+static void test_all_three_slabs_are_wanted_back(void **state)
+{
+	struct fake_backend *fb = copies_world(1);
+	struct fb_slab *first = slab(fb, 0), *second, *third;
+	u32 i, cursor = 0;
+
+	(void)state;
+	second = attach(fb, 0, 1);
+	drain_begins(fb, first);
+	third = attach(fb, 0, 2);
+	drain_begins(fb, second);
+	assert_int_equal(dcm_extent_drain(&fb->vm->lane[1], 0, &third->ref,
+					  &cursor),
+			 -EBUSY);
+	assert_int_equal(fb->vm->extent[0].open, 4);
+	assert_int_equal(drain(fb, first), 0);
+	assert_int_equal(drain(fb, second), 0);
+	attach(fb, 0, 1);
+	assert_int_equal(drain(fb, third), 0);
+	for (i = 0; i < PAGES; i++) {
+		assert_int_equal(at(fb, i), 1);
+		get(fb, i);
+	}
+	end(fb);
+}
+
 static void test_drain_of_a_copy(void **state)
 {
 	struct fake_backend *fb = copies_world(2);
@@ -176,6 +218,7 @@ int main(void)
 		cmocka_unit_test(test_filled_while_here_and_clean),
 		cmocka_unit_test(test_fill_of_a_part),
 		cmocka_unit_test(test_drain_of_a_copy),
+		cmocka_unit_test(test_all_three_slabs_are_wanted_back),
 		cmocka_unit_test(test_fill_of_a_slab_that_fails),
 		cmocka_unit_test(test_fill_of_a_slab_that_dies),
 	};

@@ -168,6 +168,7 @@ void model_move_step(struct model_world *w)
 				     (u32)s->ref.id, m->extent);
 		break;
 	case -ENOENT:
+	case -EBUSY:
 		break;
 	default:
 		fb_violation(fb, "dcm_extent_drain: %d", r);

@@ -64,7 +64,9 @@ void model_worker_begin(struct model_world *w)
 	nr = min(nr, fb->cfg.extent_pages);
 	gfn = (u32)model_random(w, pages) & ~(nr - 1);
 	extent = gfn >> fb->vm->extent_shift;
-	if (gc->on || gfn + nr > pages || (w->mv.on && w->mv.extent == extent))
+	/* donors collect no garbage of sealed memory */
+	if (fb->cfg.seal || gc->on || gfn + nr > pages ||
+	    (w->mv.on && w->mv.extent == extent))
 		return;
 	ref = primary_of(w, gfn);
 	if (!ref || !fb_freeze(fb, gfn, nr))
