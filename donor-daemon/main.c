@@ -35,6 +35,8 @@
 #define ERR_LEN		512
 /* Shorter than promised: other work of the loop may delay a heartbeat. */
 #define BEAT_MS		(DCM_WIRE_HEARTBEAT_MS * 3 / 4)
+/* Of the first slab's serial; half of all serials are left for the others. */
+#define SERIAL_BITS	39
 
 const char *argp_program_version = "dcm-donord " DCM_DONOR_VERSION;
 
@@ -380,6 +382,11 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 			    err_len);
 	if (ret)
 		return ret;
+	/*
+	 * Not where the donor before this one began, of whose slabs hosts may not have
+	 * heard yet that they are lost: a READ of one must not find another.
+	 */
+	donor->pool.serial = donor->donor_id >> (64 - SERIAL_BITS);
 	donor->pool.done = dcm_control_slab_gone;
 	donor->pool.done_arg = donor;
 	dcm_fd_limit_warn(&donor->cfg, dcm_size_bytes(&donor->cfg.capacity,

@@ -33,6 +33,18 @@ def fill_tcp(lab: Lab, tenant: str, byte: bytes, count: int) -> None:
     c.goodbye()
 
 
+def test_a_donor_started_anew_gives_other_ids(make_lab: MakeLab) -> None:
+    """A host that does not know yet that the old slabs are lost must not meet the new ones."""
+    ids = []
+    for _ in range(2):
+        lab = make_lab()
+        c = lab.control()
+        ids.append({c.map().id for _ in range(8)})
+        c.goodbye()
+    assert len(ids[0]) == len(ids[1]) == 8
+    assert not ids[0] & ids[1]
+
+
 def test_zero_for_the_next_owner(make_lab: MakeLab) -> None:
     """The whole capacity written by one tenant; the other finds zeros, over both transports."""
     lab = make_lab(donor={"capacity": "16M"})
