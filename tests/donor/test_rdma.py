@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.donor.conftest import Lab, MakeLab
-from tests.donor.rawtls import (ASK_TICKET, CONTROL_ROLE, ERROR, GOODBYE, HELLO, HELLO_LIST,
-                                HELLO_VERBS, PROTOCOL, RANGE, TCP, TICKET, TRANSPORT, VERBS,
-                                WELCOME, Control, Refused, hello, pack)
+from tests.donor.rawtls import (ASK_TICKET, CONTROL_ROLE, ERROR, GOODBYE, HELLO, HELLO_ABOUT,
+                                HELLO_LIST, HELLO_VERBS, PROTOCOL, RANGE, TCP, TICKET, TRANSPORT,
+                                VERBS, WELCOME, Control, Refused, hello, pack)
 
 DEVICES = Path("/sys/class/infiniband")
 pytestmark = pytest.mark.skipif(
@@ -52,7 +52,7 @@ def test_welcome_says_no(lab: Lab) -> None:
         tls.send(pack(HELLO, 1, hello(CONTROL_ROLE, flags=flags)))
         m = tls.message()
         assert m.type == WELCOME
-        assert struct.unpack_from("<HH", m.body) == (1, flags & HELLO_LIST)
+        assert struct.unpack_from("<HH", m.body) == (1, flags & (HELLO_LIST | HELLO_ABOUT))
         tls.send(pack(GOODBYE, 2))
         tls.wait_closed()
         tls.close()

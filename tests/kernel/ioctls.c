@@ -54,6 +54,7 @@ static void argument(unsigned int cmd, void *buf)
 	struct dcmfs_range one = { .pages = 1, .flags = DCMFS_HINT_NORMAL };
 	struct dcmfs_write_count count = { .pages = 16 };
 	struct dcmfs_fill fill = { .extent = UINT32_MAX };
+	struct dcmfs_keep none = { .fd = -1 };
 
 	memset(buf, 0, _IOC_SIZE(cmd));
 	if (cmd == DCMFS_IOC_BUDGET)
@@ -76,6 +77,8 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &count, sizeof(count));
 	else if (cmd == DCMFS_IOC_FILL)
 		memcpy(buf, &fill, sizeof(fill));
+	else if (cmd == DCMFS_IOC_KEEP)
+		memcpy(buf, &none, sizeof(none));
 }
 
 /* What a request says to its valid argument; 0: it is done. */
@@ -247,6 +250,47 @@ static void wrong_links(void)
 	refused(fd, DCMFS_IOC_ACTIVITY, &act, EINVAL, "a flag");
 }
 
+/* A socket that is kept is kept until another one is, or none. */
+static void wrong_keeps(void)
+{
+	struct dcmfs_keep k = { .fd = -1 };
+	int pair[2], other[2], i;
+	char byte;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) ||
+	    socketpair(AF_UNIX, SOCK_STREAM, 0, other))
+		fail("sockets");
+	for (i = 0; i < 32; i++) {
+		k.donor = DCMFS_DONORS_MAX + (1u << i) - 1;
+		refused(fd, DCMFS_IOC_KEEP, &k, EINVAL, "no such donor");
+	}
+	k.donor = DCMFS_DONORS_MAX - 1;
+	k.fd = fd;
+	refused(fd, DCMFS_IOC_KEEP, &k, ENOTSOCK, "itself");
+	k.fd = 9999;
+	refused(fd, DCMFS_IOC_KEEP, &k, EBADF, "no file");
+	k.fd = -2;
+	refused(fd, DCMFS_IOC_KEEP, &k, EBADF, "-2");
+	k.fd = pair[0];
+	if (ioctl(fd, DCMFS_IOC_KEEP, &k))
+		fail("a socket is not kept: %s", strerror(errno));
+	close(pair[0]);
+	expect(recv(pair[1], &byte, 1, MSG_DONTWAIT), EAGAIN, "it is kept");
+	k.fd = other[0];
+	if (ioctl(fd, DCMFS_IOC_KEEP, &k))
+		fail("another is not kept: %s", strerror(errno));
+	if (recv(pair[1], &byte, 1, 0))
+		fail("the first one is still kept");
+	k.fd = -1;
+	if (ioctl(fd, DCMFS_IOC_KEEP, &k))
+		fail("none is not kept: %s", strerror(errno));
+	close(other[0]);
+	if (recv(other[1], &byte, 1, 0))
+		fail("the other one is still kept");
+	close(pair[1]);
+	close(other[1]);
+}
+
 static void fields(struct control *c)
 {
 	int file = memfd_create("slab", MFD_CLOEXEC);
@@ -289,6 +333,7 @@ static void fields(struct control *c)
 	}
 	close(file);
 	wrong_links();
+	wrong_keeps();
 }
 
 /* For ATTACH: files that are no slabs. Whoever gets one must close it. */

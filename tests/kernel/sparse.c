@@ -93,7 +93,7 @@ static void read_written(void)
 static void new_file(void)
 {
 	made = metadata();
-	if (made * 100 > SIZE / PAGE * 24)
+	if (made * 100 > SIZE / PAGE * 27)
 		fail("%ju bytes before anything is in it", (uintmax_t)made);
 	/* Nothing is there, and that is soon said. */
 	punch(0, SIZE);

@@ -68,6 +68,19 @@ struct answer {
 	struct dcm_wire_io_done done;
 } __attribute__((packed));
 
+/* To a READ of slab 0, by which the kernel is heard of: there is none. */
+static bool ping_answer(int fd, uint64_t tag)
+{
+	struct answer a = { 0 };
+
+	a.hdr.magic = DCM_WIRE_MAGIC;
+	a.hdr.type = DCM_MSG_DATA;
+	a.hdr.bytes = sizeof(a.done);
+	a.hdr.tag = tag;
+	a.done.status = DCM_WS_NO_SLAB;
+	return put(fd, &a, sizeof(a), 0);
+}
+
 /* What a donor must not say. False: hang up. */
 static bool tell_lie(enum wire_lie lie, struct answer *a, uint32_t *payload)
 {
@@ -140,6 +153,8 @@ static bool answer_one(int fd)
 		     hdr.bytes);
 	while (__atomic_load_n(&donor.asleep, __ATOMIC_RELAXED))
 		usleep(10000);
+	if (hdr.type == DCM_MSG_READ && !io.slab)
+		return ping_answer(fd, hdr.tag);
 	pthread_mutex_lock(&donor.lock);
 	mem = slab_at(io.slab, io.offset, io.bytes);
 	/* Of a connection that was given up: nobody waits for it any more. */
