@@ -354,7 +354,7 @@ def test_the_daemon_comes_back(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
+@pytest.mark.parametrize("kind", [slow("unix"), "tcp"])
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_is_away_for_longer_than_patience(new_bed: NewBed, kind: str) -> None:
     """Donors see by the kernel's connections that their memory is used, and when it is not."""
