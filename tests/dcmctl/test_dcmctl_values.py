@@ -16,8 +16,9 @@ from dcmctl import show
 from dcmctl.lib import keyfile, units
 from dcmctl.lib.address import Address, parse_donors
 from dcmctl.lib.errors import DcmError, UsageError
-from dcmctl.pager import settings
+from dcmctl.pager import dcmfs, settings
 from dcmctl.pager.settings import Settings
+from tests.framework.paths import TOP
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,13 @@ def test_sizes_written(value: int, short: str, exact: str) -> None:
     assert units.format_size(value) == short
     assert units.exact_size(value) == exact
     assert units.parse_size(exact) == value
+
+
+def test_files_of_the_kernel_pager_can_be_read() -> None:
+    """dcmctl knows the version of the module that it comes with."""
+    header = (TOP / "kvm-dcm" / "include" / "dcmfs.h").read_text(encoding="utf-8")
+    found = re.search(r"^#define DCMFS_VERSION (\d+)$", header, re.M)
+    assert found and int(found[1]) == dcmfs.VERSION
 
 
 def test_times_and_counts() -> None:

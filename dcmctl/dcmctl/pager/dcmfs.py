@@ -16,7 +16,7 @@ from dcmctl.lib.units import PAGE, format_size
 MOUNTS = Path("/proc/self/mounts")
 DEBUG = Path("/sys/kernel/debug/kvm-dcm")
 FILESYSTEMS = Path("/proc/filesystems")
-VERSION = 5
+VERSION = 6
 FOLDER = "libvirt"  # on the mount; the hook makes and removes the files in it
 
 _INFO = struct.Struct("=II11Q32x")
