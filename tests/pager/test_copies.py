@@ -365,6 +365,27 @@ def more_wrong(than: int, status: dict[str, Any]) -> bool:
     return bool(status["counters"]["WRONG_PAGES"] > than)
 
 
+def b_alone_was_wrong(threads: Torture) -> None:
+    """Nothing is lost, and status and log name this donor and no other."""
+    status = threads.status()
+    nothing_lost(status)
+    wrong = {d["name"]: d["wrong_pages"] for d in status["donors"]}
+    assert wrong["b"] > 300 and not wrong["a"]
+    log = threads.finish()
+    assert "donor b gave wrong bytes" in log and "donor a gave wrong bytes" not in log
+
+
+def ends_without_wrong_bytes(threads: Torture) -> None:
+    """The program ends of SIGBUS, or of EFAULT of a system call, and has read nothing wrong."""
+    out, err = threads.process.communicate(timeout=LIMIT_S)
+    failures = re.findall(r"^FAILED: .*$", err, re.M)
+    if threads.process.returncode == -signal.SIGBUS:
+        assert not failures, err
+    else:
+        assert failures and all(f.endswith(": Bad address") for f in failures), f"{out}\n{err}"
+    assert "gave wrong bytes" in err
+
+
 def test_a_donor_gives_wrong_bytes(start_donor: StartDonor, short_tmp: Path) -> None:
     """The memory of one of two donors is changed again and again: all that threads read is right,
     and the log names that donor."""
@@ -377,12 +398,7 @@ def test_a_donor_gives_wrong_bytes(start_donor: StartDonor, short_tmp: Path) -> 
             assert spoil(donors[1], rng) > 1000
             seen = 100 + threads.status()["counters"]["WRONG_PAGES"]
             threads.until(partial(more_wrong, seen), "noticed")
-        status = threads.status()
-        nothing_lost(status)
-        wrong = {d["name"]: d["wrong_pages"] for d in status["donors"]}
-        assert wrong["b"] > 300 and not wrong["a"]
-        log = threads.finish()
-    assert "donor b gave wrong bytes" in log and "donor a gave wrong bytes" not in log
+        b_alone_was_wrong(threads)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -434,10 +450,4 @@ def test_all_donors_give_wrong_bytes(start_donor: StartDonor, short_tmp: Path) -
         threads.until(whole, "each extent has two slabs")
         for donor in donors:
             assert spoil(donor, random.Random(8)) > 1000
-        out, err = threads.process.communicate(timeout=LIMIT_S)
-    failures = re.findall(r"^FAILED: .*$", err, re.M)
-    if threads.process.returncode == -signal.SIGBUS:
-        assert not failures, err
-    else:
-        assert failures and all(f.endswith(": Bad address") for f in failures), f"{out}\n{err}"
-    assert "gave wrong bytes" in err
+        ends_without_wrong_bytes(threads)

@@ -32,6 +32,7 @@
 #include "gc/ipc.h"
 #include "gc/backend.h"
 #include "hostd/hostd.h"
+#include "hostd_stubs.h"
 
 #define PAGES	16384u
 #define REGION	(2ull << 20)
@@ -44,51 +45,6 @@ static struct hostd h = { .gc = -1 };
 static struct hostd_file f = { .fd = -1, .path = (char *)"file" };
 static int file;
 static void *window;
-
-/* ---- what of dcm-hostd is not here ---- */
-
-void hostd_unlisten(int *fd, const char *name)
-{
-	close(*fd);
-	unlink(name);
-	*fd = -1;
-}
-
-u64 hostd_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
-}
-
-bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
-			   u64 *slab)
-{
-	(void)w;
-	(void)extent;
-	(void)donor;
-	(void)slab;
-	return false;
-}
-
-bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
-{
-	(void)w;
-	return false;
-}
-
-int hostd_listen(const char *name, int type, mode_t mode, u32 backlog)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", name);
-	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
-	assert_int_equal(chmod(name, mode), 0);
-	assert_int_equal(listen(fd, (int)backlog), 0);
-	return fd;
-}
 
 /* ---- the workers ---- */
 

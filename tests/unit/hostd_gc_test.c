@@ -43,6 +43,7 @@ struct dcm_pager {
 #include "gc_no_donors.h"
 #include "gc/ipc.h"
 #include "hostd/hostd.h"
+#include "hostd_stubs.h"
 
 #define PAGES 8192u
 #define PASS_RIGHTS 83
@@ -53,50 +54,7 @@ static struct hostd h = { .gc = -1 };
 static struct hostd_file f = { .fd = -1, .path = (char *)"file" };
 static int file;
 
-/* ---- stubs of the rest of dcm-hostd ---- */
-
-void hostd_unlisten(int *fd, const char *name)
-{
-	close(*fd);
-	unlink(name);
-	*fd = -1;
-}
-
-u64 hostd_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
-}
-
-bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
-			   u64 *slab)
-{
-	(void)w;
-	(void)extent;
-	(void)donor;
-	(void)slab;
-	return false;
-}
-
-bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
-{
-	(void)w;
-	return false;
-}
-
-int hostd_listen(const char *name, int type, mode_t mode, u32 backlog)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", name);
-	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
-	assert_int_equal(chmod(name, mode), 0);
-	assert_int_equal(listen(fd, (int)backlog), 0);
-	return fd;
-}
+/* ---- no pager in this process ---- */
 
 uint64_t dcm_pager_extent(struct dcm_pager *p, const void *addr)
 {
