@@ -69,8 +69,9 @@ struct dcm_slab_ref {
  *	the destination; on completion where the bytes are, which is
  *	somewhere else under %DCM_TR_DIRECT
  * @status: 0 or a negative errno, valid on completion: -EIO the donor refused,
- *	-ESTALE the slab is not ours any more, -ENOTCONN the connection broke
- *	(the operation may or may not have happened)
+ *	-ESTALE the slab is not ours any more, -ENOTCONN the connection broke.
+ *	Of a WRITE that failed, any part may have happened; after -ENOTCONN the
+ *	rest may happen later (doubt.c), after another error no more happens
  * @posted_ns: when it was posted, for latency counters; the core sets it, and a
  *	transport sets it again if it sends later than post()
  * @next: next of the completion list; the transport's while in flight

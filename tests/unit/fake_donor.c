@@ -4,11 +4,11 @@
  *
  * An I/O completes some ticks after it was posted, in any order, unless its
  * donor is silent (then later) or dead (then with an error). While a WRITE is
- * in flight the slab's pages are torn; a WRITE that ends in -ENOTCONN may have
- * happened, not happened, or have left them torn, page by page, or it happens
- * later. A lane has a connection to each donor. It breaks as a whole: all that
- * is in flight fails, and what it brought may reach the slab at any time until
- * the donor welcomes the lane's next one. Checked:
+ * in flight the slab's pages are torn; one that fails may have happened, not
+ * happened, or have left them torn, page by page; one that ends in -ENOTCONN may
+ * also happen later. A lane has a connection to each donor. It breaks as a whole:
+ * all that is in flight fails, and what it brought may reach the slab at any time
+ * until the donor welcomes the lane's next one. Checked:
  * never two I/Os on one slab page, the right offset, a stable source, a slab
  * that is still the core's, one landing buffer for one READ.
  *
@@ -410,6 +410,12 @@ static bool source_gone(struct fake_backend *fb, const struct dcm_io *io)
 		       FH_SLAB_LIVE;
 }
 
+/* Is it a WRITE of what a move has read? */
+static bool moves(const struct dcm_io *io)
+{
+	return io->op == DCM_IO_WRITE && io->kind == DCM_IO_MOVE;
+}
+
 static void write_end(struct fake_backend *fb, struct fb_slab *s,
 		      struct fb_io *q, u32 lane, u32 first, u32 nr)
 {
@@ -445,7 +451,10 @@ static void write_end(struct fake_backend *fb, struct fb_slab *s,
 				break;
 			case 2 ... 4:
 				*p = q->old[i];
-				late_add(fb, way, s, first + i, q->src[i]);
+				/* no other error lets it happen later */
+				if (q->io->status == -ENOTCONN)
+					late_add(fb, way, s, first + i,
+						 q->src[i]);
 				break;
 			default:
 				break; /* torn */
@@ -467,7 +476,8 @@ static void complete(struct fake_backend *fb, u32 lane, struct fb_io *q)
 	else if (donor_is(&fb->donor[s->donor].unreachable_until, fb) ||
 		 fb->lane[lane].way[s->donor].broken)
 		io->status = -ENOTCONN;
-	else if (source_gone(fb, io))
+	else if (source_gone(fb, io) || (fb->cfg.direct && moves(io) &&
+		  fb_chance(fb, lane, fb->cfg.p_error)))
 		io->status = -EFAULT;
 	else if (fb_chance(fb, lane, fb->cfg.p_error))
 		/* a slab that is ours can be read: -EIO is for WRITEs only */
