@@ -343,7 +343,8 @@ void dcmfs_link_end_put(struct dcmfs_link_end *end);
 int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg);
 int dcmfs_pair_set(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		   __s32 __user *fd);
-void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl);
+u64 dcmfs_links_dead(const struct dcmfs_lane *dl);
+void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl, u64 dead);
 void dcmfs_links_close(struct dcmfs_vm *vm);
 void dcmfs_links_ping(struct dcmfs_vm *vm);
 int dcmfs_keep(struct dcmfs_vm *vm, const struct dcmfs_keep *arg);

@@ -188,21 +188,20 @@ void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 EXPORT_SYMBOL_GPL(dcmfs_lane_event);
 
 /*
- * Close a link, under the lane's lock. The loop waits for no peer: the endpoint
- * is dead, so each poll completes as many operations in flight as one poll
- * takes, and none can be posted. A queue pair must be destroyed first: that
- * takes as long as the adapter's driver needs and can't be cut short, as an
- * adapter that still has the queue pair may write into its frames. The lane is
- * busy meanwhile; faults take others.
+ * Take a link from its lane, under the lane's lock, with nothing in flight on it.
+ * The loop waits for no peer: the endpoint is dead, so each poll completes as many
+ * operations in flight as one poll takes, and none can be posted. A queue pair is
+ * destroyed for that: that takes as long as the adapter's driver needs and can't be
+ * cut short, as an adapter that still has the queue pair may write into its frames.
+ * The lane is busy meanwhile; faults take others.
  */
-static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
-		     unsigned int donor)
+static struct dcm_endpoint *link_take(struct dcmfs_vm *vm,
+				      struct dcmfs_lane *dl, unsigned int donor)
 {
 	struct dcm_endpoint *ep = dl->link[donor];
-	struct module *owner;
 
 	if (!ep)
-		return;
+		return NULL;
 	ep->ops->kill(ep);
 	while (ep->ops->in_flight(ep))
 		dcm_poll(dl->core);
@@ -212,6 +211,19 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
 	dl->links &= ~(1ull << donor);
 	dl->busy &= ~(1ull << donor);
 	dl->fresh &= ~(1ull << donor);
+	return ep;
+}
+
+/*
+ * Close an endpoint that no lane has, or %NULL. No lane is locked: it waits for
+ * the connection's handlers, and faults should not wait for these.
+ */
+static void link_close(struct dcm_endpoint *ep)
+{
+	struct module *owner;
+
+	if (!ep)
+		return;
 	owner = ep->ops->owner;
 	ep->ops->close(ep);
 	module_put(owner);
@@ -221,21 +233,20 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
 static int link_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane, u32 donor,
 		    struct dcm_endpoint *ep)
 {
-	struct module *owner = ep ? ep->ops->owner : NULL;
+	struct dcm_endpoint *old;
 
 	if (mutex_lock_killable(&lane->lock)) {
-		if (ep)
-			ep->ops->close(ep);
-		module_put(owner);
+		link_close(ep);
 		return -EINTR;
 	}
-	link_end(vm, lane, donor);
+	old = link_take(vm, lane, donor);
 	lane->link[donor] = ep;
 	if (ep) {
 		lane->links |= 1ull << donor;
 		lane->fresh |= 1ull << donor;
 	}
 	dcmfs_lane_put(vm, lane);
+	link_close(old);
 	return 0;
 }
 
@@ -448,19 +459,45 @@ no_file:
 /* ---- closing links ---- */
 
 /**
- * dcmfs_links_reap() - close dead links
- * @vm: the VM
+ * dcmfs_links_dead() - which links of a lane are dead
  * @dl: the lane, locked
+ *
+ * Return: a bit for each donor.
  */
-void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
+u64 dcmfs_links_dead(const struct dcmfs_lane *dl)
 {
-	u64 links;
+	u64 links, dead = 0;
 
 	for (links = dl->links; links; links &= links - 1) {
 		unsigned int donor = __ffs64(links);
 
 		if (dl->link[donor]->ops->dead(dl->link[donor]))
-			link_end(vm, dl, donor);
+			dead |= 1ull << donor;
+	}
+	return dead;
+}
+
+/**
+ * dcmfs_links_reap() - close links that are dead
+ * @vm: the VM
+ * @dl: the lane, not locked; if a thread has it, links are left for the next time
+ * @dead: to these donors, of dcmfs_links_dead(); there may be new links by now
+ */
+void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl, u64 dead)
+{
+	for (; dead; dead &= dead - 1) {
+		unsigned int donor = __ffs64(dead);
+		struct dcm_endpoint *ep;
+
+		if (!mutex_trylock(&dl->lock))
+			return;
+		ep = dl->link[donor];
+		if (ep && ep->ops->dead(ep))
+			link_take(vm, dl, donor);
+		else
+			ep = NULL;
+		mutex_unlock(&dl->lock);
+		link_close(ep);
 	}
 }
 
@@ -549,5 +586,5 @@ void dcmfs_links_close(struct dcmfs_vm *vm)
 
 	for (i = 0; i < vm->nr_lanes; i++)
 		for (donor = 0; donor < DCMFS_DONORS_MAX; donor++)
-			link_end(vm, &vm->lane[i], donor);
+			link_close(link_take(vm, &vm->lane[i], donor));
 }

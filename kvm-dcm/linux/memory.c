@@ -186,6 +186,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 {
 	struct dcmfs_lane *lane = dcmfs_control_get(vm);
 	bool pending, short_of = atomic_xchg(&vm->short_of, 0);
+	u64 dead;
 	u32 i;
 
 	if (short_of)
@@ -194,8 +195,9 @@ static bool thread_round(struct dcmfs_vm *vm)
 		dcmfs_kick(vm);
 	pending = lane_pending(lane);
 	dcmfs_move_buffers_free(lane->core);
-	dcmfs_links_reap(vm, lane);
+	dead = dcmfs_links_dead(lane);
 	mutex_unlock(&lane->lock);
+	dcmfs_links_reap(vm, lane, dead);
 	for (i = 0; i < vm->nr_lanes - 1; i++) {
 		lane = &vm->lane[i];
 		/* The thread that has the lane polls it itself. */
@@ -203,10 +205,11 @@ static bool thread_round(struct dcmfs_vm *vm)
 			continue;
 		dcm_poll(lane->core);
 		pending |= lane_pending(lane);
-		dcmfs_links_reap(vm, lane);
+		dead = dcmfs_links_dead(lane);
 		if (short_of)
 			dcmfs_spares_free(vm, lane);
 		mutex_unlock(&lane->lock);
+		dcmfs_links_reap(vm, lane, dead);
 	}
 	/* Over budget, because evictions wait for a slab. */
 	return pending || atomic_read(&vm->wanted);
