@@ -138,9 +138,13 @@ def test_a_donor_dies(host: Host) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("host", ["plain"], indirect=True)
 @pytest.mark.parametrize("step", ["evacuate", "update", "compact"])
 def test_outlives_a_donor(host: Host, step: str) -> None:
-    """One is killed in the middle of it: what the other holds is whole, and collected on."""
+    """One is killed in the middle of it: what the other holds is whole, and collected on.
+
+    Over the UNIX socket its memory would outlive it.
+    """
     job = heap(host, "outlive", random_number(), step, str(host.donors[1].job.pid))
     text = finished(host, job)
     print(text)
