@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcmctl.lib.errors import DcmError
-from dcmctl.libvirt import domain
+from dcmctl.libvirt import balloon, domain
 from dcmctl.libvirt.domain import DomainError, Memory
 from dcmctl.libvirt.xmltree import DEPTH_MAX, SIZE_MAX, Element, parse
 from tests.dcmctl.support import TOP
@@ -96,6 +96,14 @@ GOOD = [
         '<dcm:group name="rack2"/></dcm:memory>',
         Memory(1 << 30, ("rack1",), (), ("rack1", "rack2")),
     ),
+    (
+        f'<dcm:memory {NS} direct="1G" added="source reporting"/>',
+        Memory(1 << 30, added=("source", "reporting")),
+    ),
+    (
+        f'<dcm:memory {NS} direct="1G" added="reporting" pager="user"/>',
+        Memory(1 << 30, added=("reporting",), pager="user"),
+    ),
     (f'<dcm:memory {NS} direct="1G" pager="kernel"/>', Memory(1 << 30)),
     (f'<dcm:memory {NS} direct="1G" seal="no"/>', Memory(1 << 30, seal="no")),
     (
@@ -120,6 +128,8 @@ BAD = [
     (f'<dcm:memory {NS} direct="1G" seal=""/>', "neither yes nor no"),
     (f'<dcm:memory {NS} direct="1G" added="everything"/>', "added"),
     (f'<dcm:memory {NS} direct="1G" added=""/>', "added"),
+    (f'<dcm:memory {NS} direct="1G" added="access source"/>', "added"),
+    (f'<dcm:memory {NS} direct="1G" added="source  access"/>', "added"),
     (f'<dcm:memory {NS} direct="1G" share="2"/>', "no attribute 'share'"),
     (f'<dcm:memory {NS} direct="1G" pager="mine"/>', "'kernel' or 'user'"),
     (f'<dcm:memory {NS} direct="1G" pager="user" emulator="kvm"/>', "not written by dcmctl"),
@@ -460,6 +470,71 @@ def test_a_domain_that_libdcm_pages(program: str) -> None:
 def test_memory_that_is_not_qemus_own(data: bytes, why: str) -> None:
     with pytest.raises(DomainError, match=why):
         domain.enable(data, 64 * MIB, emulator="/usr/lib/kvm-dcm/dcm-qemu")
+
+
+PCI = "<address type='pci' domain='0x0000' bus='0x00' slot='0x06' function='0x0'/>"
+
+
+@pytest.mark.parametrize("emulator", ["", "/usr/lib/kvm-dcm/dcm-qemu"])
+@pytest.mark.parametrize(
+    ("element", "enabled"),
+    [
+        ("<memballoon model='virtio'/>", "<memballoon model='virtio' {}/>"),
+        (
+            f"<memballoon  model='virtio' >\n      {PCI}\n    </memballoon>",
+            f"<memballoon  model='virtio' {{}} >\n      {PCI}\n    </memballoon>",
+        ),
+        (
+            "<memballoon model=\"virtio-non-transitional\" autodeflate='on'\n/>",
+            "<memballoon model=\"virtio-non-transitional\" autodeflate='on' {}\n/>",
+        ),
+    ],
+)
+def test_balloon_reports(element: str, enabled: str, emulator: str) -> None:
+    """Reporting is turned on, and off, and disable() leaves the balloon as it was."""
+    before = make(devices=element)
+
+    def enable(data: bytes, reporting: str | None) -> bytes:
+        return domain.enable(data, 64 * MIB, emulator=emulator, reporting=reporting)
+
+    on, off = enable(before, "yes"), enable(before, "no")
+    assert enabled.format('freePageReporting="on"').encode() in on
+    assert enabled.format('freePageReporting="off"').encode() in off
+    assert balloon.why_not(domain.read_domain(on)) is None
+    assert balloon.why_not(domain.read_domain(off)) is not None
+    for data in (on, off):
+        assert domain.disable(data) == before
+        assert enable(data, None) == data  # another budget, say
+        assert enable(data, "yes") == on and enable(data, "no") == off
+    memory = domain.find_memory(domain.read_domain(on))
+    assert memory is not None and memory.added[-1] == "reporting"
+    # Without the option nothing is changed, and nothing is written down.
+    assert b"eporting" not in enable(before, None)
+    # What the user removes afterwards is set again, as on the first day.
+    gone = on.replace(b' freePageReporting="on"', b"")
+    assert domain.disable(gone) == before and enable(gone, "yes") == on
+
+
+@pytest.mark.parametrize(
+    ("element", "why"),
+    [
+        ("<memballoon model='none'/>", "no <memballoon model='virtio'>"),
+        ("<memballoon model='xen'/>", "no <memballoon model='virtio'>"),
+        ("", "no <memballoon model='virtio'>"),
+        ("<memballoon model='virtio' freePageReporting='off'/>", "freePageReporting='off'"),
+        ("<memballoon model='virtio' freePageReporting='on'/>", None),
+    ],
+)
+def test_balloon_of_the_users_stays(element: str, why: str | None) -> None:
+    before = make(devices=element)
+    for wanted in ("yes", "no"):
+        after = domain.enable(before, 64 * MIB, reporting=wanted)
+        assert element.encode() in after
+        memory = domain.find_memory(domain.read_domain(after))
+        assert memory is not None and memory.added == ("source", "access")
+        said = balloon.why_not(domain.read_domain(after))
+        assert said == why if why is None else said is not None and why in said
+        assert domain.disable(after) == before
 
 
 def test_disable_what_is_not_enabled() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shlex
+import shutil
+import subprocess
 
 import pytest
 
@@ -170,3 +173,98 @@ def test_random_arguments() -> None:
 def test_device_value_that_is_no_object() -> None:
     # No brace at the beginning, so it is not taken for JSON; QEMU refuses it.
     assert qemu.inspect(["-device", "[1]"]).problems == []
+
+
+# ---- free page reporting ----
+
+GLOBAL = ["-global", "virtio-balloon-device.free-page-reporting=on"]
+BALLOON = ["-device", "virtio-balloon-pci,addr=1e"]
+
+
+def report(line: str, program: str = "qemu-system-x86_64") -> tuple[list[str], str | None]:
+    """What is added to a command line, and why free memory is not reported."""
+    args = shlex.split(line) if "{" not in line else line.split(" ")
+    argv, why = qemu.report_free_pages([program, *args], qemu.inspect(args))
+    added = len(argv) - len(args)
+    assert argv[0] == program and argv[added:] == args
+    return argv[1:added], why
+
+
+@pytest.mark.parametrize(
+    "line", ["-m 1G", "-M q35,accel=kvm", "-machine type=pc-i440fx-9.0", '-M {"type":"q35"}']
+)
+def test_balloon_added(line: str) -> None:
+    assert report(line) == ([*GLOBAL, *BALLOON], None)
+
+
+def test_balloon_of_the_users_reports() -> None:
+    for line in (
+        "-device virtio-balloon",
+        "-device virtio-balloon-pci-non-transitional,id=b",
+        '-device {"driver":"virtio-balloon-pci","id":"b"}',
+        "-device virtio-balloon,free-page-reporting=on",
+        "-M microvm -device virtio-balloon-device",
+        "-readconfig vm.cfg -m 1G",
+    ):
+        assert report(line) == (GLOBAL, None), line
+
+
+def test_balloon_that_is_not_to_report() -> None:
+    for line in (
+        "-device virtio-balloon-pci,free-page-reporting=off",
+        '-device {"driver":"virtio-balloon-pci","free-page-reporting":false}',
+        "-device virtio-balloon -global virtio-balloon-pci.free-page-reporting=off",
+        "-global driver=virtio-balloon-device,property=free-page-reporting,value=off",
+    ):
+        added, why = report(line)
+        assert added == GLOBAL, line
+        assert why is not None and "free-page-reporting=off is among" in why, line
+    assert report("-device virtio-balloon -global virtio-net-pci.x=off") == (GLOBAL, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [("-M microvm", "kvm"), ("-M isapc", "kvm"), ("-M virt", "qemu-system-aarch64"),
+     ("", "/opt/qemu-system-s390x")],
+)  # fmt: skip
+def test_machines_that_get_no_balloon(line: str, program: str) -> None:
+    added, why = report(line, program)
+    assert added == GLOBAL and why is not None and "pc and q35 only" in why
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-device virtio-net-pci,addr=1e",
+        "-device virtio-net-pci,addr=0x1E.1",
+        '-device {"driver":"virtio-net-pci","addr":"0x1e"}',
+    ],
+)
+def test_slot_that_is_taken(line: str) -> None:
+    assert report(line) == ([*GLOBAL, "-device", "virtio-balloon-pci"], None)
+
+
+@pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="no QEMU: scripts/deps.sh qemu")
+@pytest.mark.parametrize(
+    ("line", "reports"),
+    [
+        ("-M q35", True),
+        ("-M pc -device virtio-serial-pci -device virtio-rng-pci", True),
+        ("-M q35 -device virtio-rng-pci,addr=1e", True),
+        ("-M pc -device virtio-balloon", True),
+        ("-M pc -device virtio-balloon,free-page-reporting=off", False),
+        ("-M q35 -device virtio-balloon -global virtio-balloon-pci.free-page-reporting=off", False),
+    ],
+)
+def test_qemu_takes_what_is_added(line: str, reports: bool) -> None:
+    """A real QEMU, its guest not started, tells of its one balloon."""
+    args = shlex.split(line)
+    argv, why = qemu.report_free_pages(["qemu-system-x86_64", *args], qemu.inspect(args))
+    more = ["-nodefaults", "-display", "none", "-S", "-m", "32", "-accel", "tcg", "-monitor"]
+    done = subprocess.run(
+        [*argv, *more, "stdio"],
+        input="info qtree\nquit\n", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stderr == "", done
+    found = re.findall(r"free-page-reporting = (\w+)", done.stdout)
+    assert found == ["true" if reports else "false"] and (why is None) == reports

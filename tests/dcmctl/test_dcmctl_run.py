@@ -139,6 +139,27 @@ def test_dry_run_of_qemu(run: Cli, good: list[str], runtime: Path) -> None:
     assert "[vm]\nname = web-1\n" in text
 
 
+def test_free_page_reporting_of_qemu(run: Cli, good: list[str], runtime: Path) -> None:
+    """On unless told not to; what QEMU's arguments say counts, and is said."""
+    qemu = runtime / "qemu-system-x86_64"
+    qemu.symlink_to("/bin/true")
+
+    def argv(*options: str, more: tuple[str, ...] = ()) -> tuple[list[str], str]:
+        done = run(*good, *options, "--dry-run", "--json", "--", qemu, *more, "-m", "1G")
+        assert done.returncode == 0, done
+        return json.loads(done.stdout)["argv"][1:-2], done.stderr
+
+    on = ["-global", "virtio-balloon-device.free-page-reporting=on"]
+    assert argv() == ([*on, "-device", "virtio-balloon-pci,addr=1e"], "")
+    assert argv("--free-page-reporting", "no") == ([], "")
+    off = ("-device", "virtio-balloon,free-page-reporting=off")
+    said, err = argv(more=off)
+    assert said == [*on, *off] and "the guest frees goes to donors" in err
+    assert argv("--free-page-reporting", "no", more=off) == ([*off], "")
+    done = run(*good, "--dry-run", "--", "true", "-m")
+    assert "balloon" not in done.stdout and "exec /usr/bin/true -m\n" in done.stdout
+
+
 def test_no_secret_in_output(run: Cli, good: list[str]) -> None:
     done = run(*good, "--dry-run", "--", "true")
     assert "5a5a" not in done.stdout + done.stderr

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from dcmctl.libvirt import domain
+from dcmctl.libvirt import balloon, domain
 from dcmctl.libvirt.domain import DomainError
 from tests.dcmctl.support import Cli
 
@@ -96,7 +96,8 @@ def domains(draw: st.DrawFn) -> str:
     most = pick("", "", "", f"<maxMemory slots='2' unit='MiB'>{memory * 2}</maxMemory>")
     devices = few(
         "<graphics type='vnc' port='-1' passwd='secret&lt;1'/>",
-        "<memballoon model='none'/>",
+        pick("", "<memballoon model='none'/>", "<memballoon model='virtio'/>"),
+        "<memballoon model='virtio' autodeflate='on' freePageReporting='off'/>",
         "<interface type='network'><source network='default'/></interface>",
         "<interface type='user'><model type='virtio'/></interface>",
         "<hostdev mode='subsystem' type='usb'><source><address bus='1' device='2'/></source>"
@@ -134,9 +135,12 @@ def in_order(few: list[str], many: list[str]) -> bool:
     direct=st.sampled_from([1, 16, 64, 512]),
     donor=st.sampled_from(["", "far"]),
     emulator=st.sampled_from(["", "/opt/a&b/dcm-qemu"]),
+    reporting=st.sampled_from([None, "yes", "no"]),
 )
 @pytest.mark.slow
-def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str, emulator: str) -> None:
+def test_any_domain_is_right_or_refused(
+    text: str, direct: int, donor: str, emulator: str, reporting: str | None
+) -> None:
     from dcmctl.libvirt.connection import Host
 
     host = Host(DEFAULT)
@@ -151,7 +155,9 @@ def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str, emul
         donors = (donor,) if donor else None
         pager = "user" if emulator else "kernel"
         try:
-            wanted = domain.enable(before, direct * MIB, donors, host.kinds, None, emulator)
+            wanted = domain.enable(
+                before, direct * MIB, donors, host.kinds, None, emulator, reporting=reporting
+            )
         except DomainError:
             root = domain.read_domain(before)
             small = direct * MIB >= domain.size_of(root)
@@ -171,7 +177,11 @@ def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str, emul
         if pager == "kernel":
             assert [e.attributes["type"] for e in root.all("memoryBacking", "source")] == ["file"]
             assert [e.attributes["mode"] for e in root.all("memoryBacking", "access")] == ["shared"]
-        kept = [line for line in before.decode().split("\n") if "<emulator>" not in line]
+        changed = ["<emulator>"]
+        if balloon.ADDED in memory.added:
+            changed.append("<memballoon")
+            assert (balloon.why_not(root) is None) == (reporting == "yes")
+        kept = [s for s in before.decode().split("\n") if not s.strip().startswith(tuple(changed))]
         assert in_order(kept, after.decode().split("\n"))
         host.define(after, domain.enable(after, 2 * MIB, ("other",), host.kinds, None, emulator))
         host.define(host.xml(dom), domain.disable(host.xml(dom)))
@@ -232,9 +242,37 @@ def test_enable_shows_the_difference(dcmctl: Cli, node: Node) -> None:
     assert answer["changed"] is True and answer["dry_run"] is False
 
 
+def test_enable_has_the_guest_report_free_memory(dcmctl: Cli, node: Node) -> None:
+    """Unless it is told not to; a balloon that says otherwise stays as it is, which is said."""
+
+    def balloon_of(name: str, *more: str) -> tuple[str, bool]:
+        done = dcmctl("vm", "enable", name, "--direct", "8M", "--connect", uri, "--json", *more)
+        answer = json.loads(done.stdout)
+        lines = [line for line in answer["diff"] if "memballoon" in line and line[0] == "+"]
+        return "".join(lines), answer["free_page_reporting"]
+
+    def with_balloon(name: str, words: str) -> str:
+        element = f"<devices><memballoon model={words}/></devices></domain>"
+        return text_of(name).replace("</domain>", element)
+
+    uri = node.uri(
+        with_balloon("a", "'virtio'"),
+        with_balloon("b", "'virtio' freePageReporting='off'"),
+        with_balloon("c", "'none'"),
+    )
+    assert balloon_of("a") == ("+    <memballoon model='virtio' freePageReporting=\"on\"/>", True)
+    line, reports = balloon_of("a", "--free-page-reporting", "no")
+    assert "off" in line and not reports
+    assert balloon_of("b") == balloon_of("c") == ("", False)
+    done = dcmctl("vm", "enable", "c", "--direct", "8M", "--connect", uri)
+    said = "c: memory that its guest frees goes to donors: it has no <memballoon model='virtio'>"
+    assert said in done.stdout.splitlines()
+
+
 def test_enable_again_and_disable(dcmctl: Cli, node: Node) -> None:
     uri = node.uri(ENABLED)
-    assert dcmctl("vm", "enable", "web2", "--connect", uri).stdout == "web2: nothing to change\n"
+    said = dcmctl("vm", "enable", "web2", "--connect", uri).stdout
+    assert said.startswith("web2: nothing to change\n")
     done = dcmctl("vm", "disable", "web2", "--connect", uri, "--dry-run")
     gone = [line for line in done.stdout.splitlines()[2:] if line.startswith("-")]
     assert any("dcm:memory" in line for line in gone)

@@ -18,7 +18,7 @@ from typing import Any
 from dcmctl.lib import keyfile
 from dcmctl.lib.errors import DcmError, reason
 from dcmctl.lib.units import format_size
-from dcmctl.libvirt import domain, emulator, qemu_conf, user_session
+from dcmctl.libvirt import balloon, domain, emulator, qemu_conf, user_session
 from dcmctl.libvirt.connection import Host
 from dcmctl.pager import dcmfs, hostd, preflight, settings
 
@@ -182,7 +182,7 @@ def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
         yield Line(what, True, said)
         if memory.chosen:
             yield _try(f"{what}, donors", lambda: _chosen(memory))
-        yield Line(f"{what}, balloon", True, _balloon(root))
+        yield Line(f"{what}, memory that its guest frees", True, _freed(root))
     except DcmError as exc:
         yield Line(what, False, str(exc))
 
@@ -194,17 +194,10 @@ def _chosen(memory: domain.Memory) -> str:
     return f"it may use {', '.join(donor.name for donor in used)}"
 
 
-def _balloon(root: Any) -> str:
-    """Say what happens to memory that the guest frees. A domain is right with and without."""
-    element = root.one("devices", "memballoon")
-    if element is None or element.attributes.get("model") == "none":
-        return "none; with one, memory that the guest frees could be freed on donors too"
-    if element.attributes.get("freePageReporting") == "on":
-        return "present; memory that the guest frees is freed on donors too (freePageReporting)"
-    return (
-        "present; with freePageReporting='on' memory that the guest frees would be freed on "
-        "donors too"
-    )
+def _freed(root: Any) -> str:
+    """What happens to memory that the guest frees. A domain is right with and without reports."""
+    why = balloon.why_not(root)
+    return "reported, and goes to no donor" if why is None else f"goes to donors: {why}"
 
 
 def _userfaultfd() -> str:

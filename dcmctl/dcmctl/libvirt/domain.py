@@ -11,8 +11,9 @@
 
 schema/domain.rng describes <dcm:memory>. <memoryBacking> makes libvirt give QEMU a file for the
 guest's memory; the hook puts this file on dcmfs. With pager="user" libdcm pages QEMU's own memory,
-and <emulator> is dcm-qemu (emulator.py), which starts QEMU with libdcm. why_not() refuses domains
-whose memory cannot be on donors, or would be pinned on this host. The rest of the XML is kept.
+and <emulator> is dcm-qemu (emulator.py), which starts QEMU with libdcm. The guest reports memory
+that it frees (balloon.py). why_not() refuses domains whose memory cannot be on donors, or would be
+pinned on this host. The rest of the XML is kept.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dcmctl.lib import installation
 from dcmctl.lib.address import NAME, Donor
 from dcmctl.lib.errors import DcmError, printable
 from dcmctl.lib.units import PAGE, SIZE_MAX, exact_size, format_size, parse_size
+from dcmctl.libvirt import balloon
 from dcmctl.libvirt.xmltree import Edit, Element, parse
 from dcmctl.pager.settings import BUDGET_MIN, DONORS_MAX, REDUNDANCY
 
@@ -42,12 +44,7 @@ PAGERS = ("kernel", "user")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SIZE = re.compile(r"[1-9][0-9]{0,15}([KMGT](iB)?)?")
 _EMULATOR = re.compile(r"/[!-~]{1,500}", re.ASCII)
-_ADDED = {
-    "": (),
-    "source": ("source",),
-    "access": ("access",),
-    "source access": ("source", "access"),
-}
+_ADDED = ("source", "access", balloon.ADDED)
 _BACKING = {"source": "<source type='file'/>", "access": "<access mode='shared'/>"}
 
 # Units of sizes in libvirt's XML.
@@ -66,7 +63,7 @@ class Memory:
 
     direct: int  # bytes: the most of its memory on this host
     donors: tuple[str, ...] = ()  # the only ones it may use, all up at its start; (): any
-    added: tuple[str, ...] = ()  # the children that enable() put into <memoryBacking>
+    added: tuple[str, ...] = ()  # of _ADDED: what enable() put into the domain
     groups: tuple[str, ...] = ()  # whose donors it may use too; one of each up at its start
     pager: str = "kernel"
     emulator: str = ""  # <emulator> before enable(); "": there was none
@@ -152,9 +149,10 @@ def read_memory(element: Element) -> Memory:
         raise _bad(
             f"redundancy='{printable(redundancy, 40)}' is not one of {', '.join(REDUNDANCY)}"
         )
-    added = given.pop("added", "")
-    if added not in _ADDED or ("added" in element.attributes and not added):
-        raise _bad(f"added='{printable(added, 40)}' was not written by dcmctl")
+    said = given.pop("added", "")
+    added = tuple(name for name in _ADDED if name in said.split(" "))
+    if " ".join(added) != said or ("added" in element.attributes and not said):
+        raise _bad(f"added='{printable(said, 40)}' was not written by dcmctl")
     pager = given.pop("pager", "kernel")
     if pager not in PAGERS:
         raise _bad(f"pager='{printable(pager, 40)}' is not known: write 'kernel' or 'user'")
@@ -166,8 +164,8 @@ def read_memory(element: Element) -> Memory:
         raise _bad(f"seal='{printable(seal, 40)}' is neither yes nor no")
     if seal == "yes" and pager != "user":
         raise _bad("seal='yes' needs pager='user': the kernel pager seals no pages")
-    if added and pager == "user":
-        raise _bad("added= is not allowed with pager='user'")
+    if set(added) & set(_BACKING) and pager == "user":
+        raise _bad(f"added='{said}' is not allowed with pager='user'")
     for name in given:
         raise _bad(f"has no attribute '{printable(name, 60)}'")
     named: dict[str, list[str]] = {DONOR: [], GROUP: []}
@@ -189,7 +187,7 @@ def read_memory(element: Element) -> Memory:
     if (element.text + "".join(child.text for child in element.children)).strip():
         raise _bad("may have no text in it")
     donors, groups = tuple(named[DONOR]), tuple(named[GROUP])
-    return Memory(size, donors, _ADDED[added], groups, pager, emulator, redundancy, seal)
+    return Memory(size, donors, added, groups, pager, emulator, redundancy, seal)
 
 
 def _element(root: Element) -> Element | None:
@@ -372,6 +370,7 @@ def enable(
     emulator: str = "",
     redundancy: str | None = None,
     seal: str | None = None,
+    reporting: str | None = None,
 ) -> bytes:
     """The domain's XML with its memory on donors.
 
@@ -379,6 +378,7 @@ def enable(
     `emulator`: the path of dcm-qemu, for libdcm; "": the kernel pager.
     `redundancy`: on how many donors each page is; None: what it says already.
     `seal`: whether pages are encrypted before they leave; likewise.
+    `reporting`: whether the guest reports memory that it frees; likewise.
     """
     pager = "user" if emulator else "kernel"
     root = read_domain(data)
@@ -412,9 +412,10 @@ def enable(
         seal = had.seal if had is not None else ""
     if seal == "yes" and pager != "user":
         raise DomainError(f"{name_of(root)}: seal needs the pager user")
-    memory = Memory(direct, donors or (), added, groups or (), pager, earlier, redundancy, seal)
-
     edit = Edit(data)
+    if balloon.enable(edit, root, reporting, balloon.ADDED in had_added):
+        added += (balloon.ADDED,)
+    memory = Memory(direct, donors or (), added, groups or (), pager, earlier, redundancy, seal)
     if before is not None:
         indent = edit.indent(before) or "\n"
         edit.replace(before.start, before.end, memory.to_xml().replace("\n", indent))
@@ -469,6 +470,8 @@ def disable(data: bytes) -> bytes:
     gone = [e for name in memory.added for e in root.all("memoryBacking", name)]
     if backing is not None and gone:
         _take(edit, backing, gone)
+    if balloon.ADDED in memory.added:
+        balloon.disable(edit, root)
     program = root.one("devices", "emulator")
     if memory.pager == "user" and program is not None and _is_ours(emulator_of(root)):
         if memory.emulator:

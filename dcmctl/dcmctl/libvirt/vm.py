@@ -21,7 +21,7 @@ from dcmctl.lib.errors import DcmError, UsageError, printable, reason
 from dcmctl.lib.output import print_json
 from dcmctl.lib.table import table
 from dcmctl.lib.units import format_size
-from dcmctl.libvirt import check, domain, emulator, user_session
+from dcmctl.libvirt import balloon, check, domain, emulator, user_session
 from dcmctl.libvirt.connection import Host, memory_in, said_by_libvirt
 from dcmctl.libvirt.domain import Memory
 from dcmctl.pager import dcmfs, hostd, settings
@@ -58,6 +58,7 @@ def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
     before = host.xml(dom)
     name, active = dom.name(), bool(dom.isActive())
     lines = _diff(name, before, wanted)
+    why = balloon.why_not(domain.read_domain(wanted))
     if not args.dry_run and lines:
         host.define(before, wanted)
     if args.json:
@@ -70,6 +71,7 @@ def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
                 "groups": [] if memory is None else list(memory.groups),
                 "redundancy": None if memory is None else memory.redundancy or None,
                 "seal": None if memory is None else memory.seal or None,
+                "free_page_reporting": why is None,
                 "changed": bool(lines),
                 "dry_run": args.dry_run,
                 "diff": lines,
@@ -77,6 +79,8 @@ def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
         )
         return 0
     print("\n".join(lines) if lines else f"{name}: nothing to change")
+    if why is not None and memory_in(wanted) is not None:
+        print(f"{name}: memory that its guest frees goes to donors: {why}")
     if lines and active and not args.dry_run:
         print(f"{name} runs: the change takes effect at its next start")
     return 0
@@ -98,8 +102,11 @@ def cmd_enable(args: Args) -> int:
     pager = args.pager or (host.pager if had is None else had.pager)
     before = host.xml(dom)
     made = _emulator(pager)
+    report = args.free_page_reporting
+    if report is None and (had is None or balloon.ADDED not in had.added):
+        report = "yes"
     wanted = domain.enable(
-        before, direct, donors, host.kinds, groups, made, args.redundancy, args.seal
+        before, direct, donors, host.kinds, groups, made, args.redundancy, args.seal, report
     )
     if pager == "user":
         _check_program(wanted)
@@ -405,6 +412,12 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
         choices=("yes", "no"),
         help="with libdcm: whether pages are encrypted on this host before they leave, so that "
         "donors need not be trusted (default: what host.conf says)",
+    )
+    p.add_argument(
+        "--free-page-reporting",
+        choices=("yes", "no"),
+        help="whether the guest reports memory that it has freed, so that this memory goes to no "
+        "donor (default yes); a <memballoon> that says otherwise stays as it is",
     )
     p.add_argument(
         "--pager",

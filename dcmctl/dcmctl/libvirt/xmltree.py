@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
 
 from dcmctl.lib.errors import DcmError
 
@@ -20,6 +21,7 @@ ELEMENTS_MAX = 100_000
 
 # A start tag; expat has checked that it is well-formed.
 _TAG = re.compile(rb"""<[^\s/>"']+(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_ATTRIBUTE = re.compile(rb"""\s+([^\s=>"'/]+)\s*=\s*(?:"[^"]*"|'[^']*')""")
 
 
 @dataclass
@@ -148,6 +150,17 @@ class Edit:
             self.replace(element.inner, element.close, inside + indent)
         else:
             self.replace(at, at, inside)
+
+    def set_attribute(self, element: Element, name: str, value: str | None) -> None:
+        """Set an attribute without a namespace, at the end if it is new; None: remove it."""
+        text = "" if value is None else f" {name}={quoteattr(value)}"
+        tag = self.data[element.start : element.inner]
+        for found in _ATTRIBUTE.finditer(tag):
+            if found[1].decode() == name:
+                self.replace(element.start + found.start(), element.start + found.end(), text)
+                return
+        at = element.start + len(re.sub(rb"\s*/?>$", b"", tag))
+        self.replace(at, at, text)
 
     def remove(self, element: Element) -> None:
         """Remove an element, and its line if nothing else is on it."""

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Guest RAM on a QEMU command line: its size, and options with which it cannot be paged.
+"""Guest RAM on a QEMU command line: its size, options with which it cannot be paged, the balloon.
 
 libdcm pages guest RAM that is private anonymous memory of the QEMU process and is not pinned. An
 option that makes it anything else is refused before QEMU starts: later there would be a guest whose
 RAM is not paged, or one above its budget, and no message.
+
+By a balloon with free page reporting the guest tells QEMU of memory that it has freed. QEMU
+discards this memory, so the pager does not write it to donors.
 """
 
 from __future__ import annotations
@@ -20,6 +23,13 @@ DEFAULT_RAM = 128 << 20
 _PROGRAM = re.compile(r"qemu-system-[A-Za-z0-9_]+|qemu-kvm|kvm")
 _TEXT_VALUE = ("append", "kernel", "initrd", "serial", "fw_cfg", "smbios", "bios", "fsdev")
 _ON = ("on", "yes", "true", "y")
+_BALLOON = re.compile(r"virtio-balloon(-pci(-(non-)?transitional)?|-device|-ccw)?")
+_REPORTING = "free-page-reporting"
+_GLOBAL = re.compile(r"([^.,=]+)\.([^,=]+)=(.*)", re.DOTALL)
+# QEMU gives this slot of a pc or q35 to another device only when 25 others are in use, so a balloon
+# in it moves no other device.
+_SLOT = "1e"
+_SLOT_TAKEN = re.compile(rf"addr\"?\s*[=:]\s*\"?(0x)?{_SLOT}\b", re.IGNORECASE)
 _PINNING = {
     "sev-guest": "SEV",
     "sev-snp-guest": "SEV-SNP",
@@ -54,6 +64,10 @@ class Inspection:
     name: str | None = None
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    machine: str = "pc"
+    balloon: bool = False
+    reporting: str = ""  # free-page-reporting, if the arguments say
+    readconfig: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,6 @@ class _Inspector:
         self.machine: dict[str, str] = {}
         self.backends: dict[str, _Backend] = {}
         self.ram_ids: list[str] = []
-        self.readconfig = False
         self.memory: str | None = None
 
     def problem(self, what: str, why: str) -> None:
@@ -93,7 +106,10 @@ class _Inspector:
         if value.startswith("{"):
             self.machine.update(_json_props(value))
         else:
-            self.machine.update((k, v) for k, v in split_options(value) if k)
+            pairs = split_options(value)
+            if not pairs[0][0]:
+                self.machine["type"] = pairs[0][1]
+            self.machine.update((k, v) for k, v in pairs if k)
 
     on_M = on_machine
 
@@ -128,7 +144,10 @@ class _Inspector:
 
     def on_device(self, value: str) -> None:
         driver, props = _kind_and_props(value, "driver")
-        if driver.startswith("vfio-"):
+        if _BALLOON.fullmatch(driver):
+            self.found.balloon = True
+            self.found.reporting = props.get(_REPORTING, self.found.reporting)
+        elif driver.startswith("vfio-"):
             self.problem(
                 f"-device {printable(driver, 40)}",
                 "(VFIO) pins all guest memory for the device: use an emulated or virtio device",
@@ -141,6 +160,13 @@ class _Inspector:
             self._vhost_user(f"-device {printable(driver, 40)}")
         elif driver == "pc-dimm" and "memdev" in props:
             self.ram_ids.append(props["memdev"])
+
+    def on_global(self, value: str) -> None:
+        short, props = _GLOBAL.fullmatch(value), dict(split_options(value))
+        given = [props.get(key, "") for key in ("driver", "property", "value")]
+        driver, name, to = short.groups() if short else given
+        if _BALLOON.fullmatch(driver) and name == _REPORTING:
+            self.found.reporting = self.found.reporting or to
 
     def on_netdev(self, value: str) -> None:
         if value.startswith("{"):
@@ -177,7 +203,7 @@ class _Inspector:
             elif name == "mem-prealloc":
                 self._prealloc("-mem-prealloc")
             elif name == "readconfig":
-                self.readconfig = True
+                self.found.readconfig = True
                 next(rest, "")
             elif name in _TEXT_VALUE:
                 next(rest, "")
@@ -205,6 +231,7 @@ class _Inspector:
             backend = self.backends.get(ident)
             if backend is not None:
                 self._ram_backend(ident, backend)
+        self.found.machine = self.machine.get("type") or "pc"
         self.found.ram = self._ram_size()
         return self.found
 
@@ -232,7 +259,7 @@ class _Inspector:
     def _ram_size(self) -> int | None:
         """The most RAM of the guest, including memory that can be plugged in."""
         if self.memory is None:
-            return None if self.readconfig else DEFAULT_RAM
+            return None if self.found.readconfig else DEFAULT_RAM
         total = DEFAULT_RAM
         for key, word in split_options(self.memory):
             if key in ("", "size"):
@@ -277,3 +304,25 @@ def inspect(args: list[str]) -> Inspection:
     inspector = _Inspector()
     inspector.walk(args)
     return inspector.finish()
+
+
+def report_free_pages(argv: list[str], found: Inspection) -> tuple[list[str], str | None]:
+    """The command line with free page reporting turned on where it says nothing of it.
+
+    Also: why free memory is not reported, None if it is. A value of the command line's own comes
+    after ours, so QEMU takes it. With -readconfig a balloon may be in that file, and QEMU takes no
+    second one.
+    """
+    why = None
+    added = ["-global", f"virtio-balloon-device.{_REPORTING}=on"]
+    is_pc = re.fullmatch(r"(pc|q35)(-.*)?", found.machine) and not re.match(
+        r"qemu-system-(?!x86_64|i386)", PurePath(argv[0]).name
+    )
+    if found.reporting and found.reporting.lower() not in _ON:
+        why = f"{_REPORTING}={printable(found.reporting, 20)} is among QEMU's arguments"
+    elif not found.balloon and not found.readconfig and not is_pc:
+        why = "dcmctl adds a balloon to the machines pc and q35 only"
+    elif not found.balloon and not found.readconfig:
+        taken = any(_SLOT_TAKEN.search(arg) for arg in argv)
+        added += ["-device", "virtio-balloon-pci" + ("" if taken else f",addr={_SLOT}")]
+    return [argv[0], *added, *argv[1:]], why

@@ -105,8 +105,11 @@ def _preload(mode: str, malloc: str) -> list[str]:
     return parts + [p for p in inherited if p != shim]
 
 
-def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
-    """Make the decisions, with checks that need neither permission nor network."""
+def plan(settings: Settings, argv: list[str], malloc: str, report: bool = True) -> Plan:
+    """Make the decisions, with checks that need neither permission nor network.
+
+    `report`: whether QEMU's guest is to report memory that it has freed.
+    """
     settings.check()
     assert settings.keys is not None and settings.budget is not None
     program = preflight.find_program(argv[0])
@@ -130,6 +133,10 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
                 )
             settings = replace(settings, size=found.ram + QEMU_EXTRA)
         memory = found.ram or memory
+        if report:
+            argv, why = qemu.report_free_pages(argv, found)
+            if why is not None:
+                warn(f"memory that the guest frees goes to donors as if it were in use: {why}")
     elif settings.threshold is None:
         settings = replace(settings, threshold=_PROGRAM_THRESHOLD)
     preflight.check_preloadable(program)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def cmd_run(args: Args) -> int:
         raise UsageError("no program: dcmctl run [options] -- PROGRAM ARGS...")
     host = _config(args.config)
     host = replace(host, donors=tuple(d for d in host.donors if not d.drain))
-    made = run.plan(host.merged(_given(args)), argv, args.malloc)
+    report = args.free_page_reporting == "yes"
+    made = run.plan(host.merged(_given(args)), argv, args.malloc, report)
     if args.dry_run:
         if args.json:
             print_json(
@@ -86,7 +88,8 @@ def cmd_run(args: Args) -> int:
         else:
             for name, value in made.environment().items():
                 print(f"{name}={value}")
-            print(f"exec {made.program}\n\n# {made.conf}\n{made.settings.to_ini()}", end="")
+            command = shlex.join([str(made.program), *made.argv[1:]])
+            print(f"exec {command}\n\n# {made.conf}\n{made.settings.to_ini()}", end="")
         return 0
     if not args.no_check:
         run.check_machine(made)
@@ -176,6 +179,13 @@ def add_parser(sub: Any, common: argparse.ArgumentParser) -> None:
         default="jemalloc",
         help="for --mode program: preload jemalloc so that malloc'ed memory is paged, "
         "or keep the program's own allocator",
+    )
+    p.add_argument(
+        "--free-page-reporting",
+        choices=("yes", "no"),
+        default="yes",
+        help="for QEMU: whether the guest reports memory that it has freed, so that this memory "
+        "goes to no donor (default yes); a balloon is added if there is none",
     )
     p.add_argument(
         "--config",
