@@ -220,7 +220,7 @@ def test_kernel_pagers_are_told_too() -> None:
         size_bytes=1 << 30, budget_bytes=1 << 28, min_budget_bytes=1 << 20, direct_bytes=1 << 27,
         indirect_bytes=None, lent_bytes=3 << 21, lost_bytes=4096, waiting_extents=2, uses=(use,),
         status=None, counters={"FAULT_MINOR": 3, "FAULT_CANCEL": 4, "FETCHED_PAGES": 5,
-                  "WAIT_OUT_NS": 2_500_000_000},
+                  "DISCARDED_PAGES": 6, "WAIT_OUT_NS": 2_500_000_000},
         latency={
             kind: Latency.of_stats({"latency fault count": 2, "latency fault p50": 8000}, kind)
             for kind in LATENCIES
@@ -237,6 +237,7 @@ def test_kernel_pagers_are_told_too() -> None:
     labels = 'vm="web1",pager="kernel"'
     assert found[f'dcm_vm_faults_total{{{labels},kind="minor"}}'] == 7
     assert found[f"dcm_vm_fetched_bytes_total{{{labels}}}"] == 5 * 4096
+    assert found[f"dcm_vm_discarded_bytes_total{{{labels}}}"] == 6 * 4096
     assert found[f'dcm_vm_waited_seconds_total{{{labels},cause="out"}}'] == 2.5
     assert f'dcm_vm_waited_seconds_total{{{labels},cause="donor"}}' not in found
     assert found[f"dcm_vm_lost_bytes{{{labels}}}"] == 4096

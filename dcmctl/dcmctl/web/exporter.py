@@ -157,6 +157,11 @@ def _vm_work(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
         ),
         ("zero_pages_total", "Pages found to be all zero at eviction.", _counted(vm, "ZERO_PAGES")),
         (
+            "discarded_bytes_total",
+            "Bytes that the guest or program gave up: free page reports, balloon, MADV_DONTNEED.",
+            _pages(_counted(vm, "DISCARDED_PAGES")),
+        ),
+        (
             "wrong_bytes_total",
             "Bytes of pages of which a donor gave other bytes than it was given.",
             _pages(_counted(vm, "WRONG_PAGES")),
