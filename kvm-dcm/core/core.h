@@ -56,7 +56,6 @@ enum dcm_fault_result {
  * @nr_lanes: lanes, 1 to DCM_LANES_MAX
  * @budget_pages: direct budget, in pages
  * @sparse: the pager adds descriptors chunk by chunk
- * @seal: pages are sealed before they leave; its ops have seal() and open()
  * @dirty_late: dirtiness is known only when a page is unmapped
  * @seed: seed of all randomness
  * @ops: the pager's functions
@@ -68,7 +67,6 @@ struct dcm_vm_config {
 	u32 nr_lanes;
 	u64 budget_pages;
 	bool sparse;
-	bool seal;
 	bool dirty_late;
 	u64 seed;
 	const struct dcm_ops *ops;
@@ -280,6 +278,15 @@ void dcm_extent_sums(struct dcm_vm *vm, u32 extent, u32 *mem);
 
 /** dcm_extent_sums_of() - the memory of dcm_extent_sums(), or %NULL */
 u32 *dcm_extent_sums_of(const struct dcm_vm *vm, u32 extent);
+
+/**
+ * dcm_vm_seal() - seal pages before they leave, from now on
+ * @vm: has no slab; its ops have seal() and open(), and each write-back of its
+ *	lanes has a frame for sealed bytes (struct dcm_wb)
+ *
+ * For good. Slab worker only.
+ */
+void dcm_vm_seal(struct dcm_vm *vm);
 
 /**
  * dcm_extent_seals() - give an extent memory for its pages' seals

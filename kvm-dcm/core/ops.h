@@ -109,6 +109,20 @@ static inline u64 dcm_seal_version(const struct dcm_seal *s)
 	return (u64)s->version_high << 32 | s->version;
 }
 
+#define DCM_SEAL_NONCE 12u /* bytes */
+
+/* The nonce by which a page is sealed: its gfn and its version, little-endian. */
+static inline void dcm_seal_nonce(u8 *nonce, u32 gfn, const struct dcm_seal *s)
+{
+	u64 version = dcm_seal_version(s);
+	unsigned int i;
+
+	for (i = 0; i < 4; i++)
+		nonce[i] = (u8)(gfn >> 8 * i);
+	for (i = 0; i < 8; i++)
+		nonce[4 + i] = (u8)(version >> 8 * i);
+}
+
 /**
  * struct dcm_unmap - one block to be unmapped from the guest
  * @gfn: head
@@ -158,7 +172,7 @@ struct dcm_unmap {
  *	frame_data() gave; only where dcm_extent_sums() is used.
  * @seal: encrypt a page, from a frame to another frame (addresses of frame_data()),
  *	by the VM's key and a nonce of @gfn and the version in @s; sets the tag. 0,
- *	or a negative errno. As @open only where dcm_vm_config.seal is set.
+ *	or a negative errno. As @open only after dcm_vm_seal().
  * @open: the opposite, in place: page @page of @data, which is a READ's. 0, or
  *	-EBADMSG: these are not the bytes that were sealed so, and what is in their
  *	place must not be used. With @keep the sealed bytes stay.

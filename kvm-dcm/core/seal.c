@@ -32,7 +32,8 @@
  * pages these are, as they learn which pages are used, and when.
  *
  * Locking: a page's seal is the lane's that has its block BUSY. An extent's table is
- * there for good before its first slab.
+ * there for good before its first slab, and a VM is sealed for good before it has a
+ * slab.
  */
 #include "internal.h"
 
@@ -109,6 +110,12 @@ u16 dcm_seals_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 			wrong |= (u16)(1u << i);
 	}
 	return wrong;
+}
+
+void dcm_vm_seal(struct dcm_vm *vm)
+{
+	/* Lanes look at it where they have seen a slab: dcm_extent_attach(). */
+	WRITE_ONCE(vm->sealed, true);
 }
 
 void dcm_extent_seals(struct dcm_vm *vm, u32 extent, struct dcm_seal *mem)

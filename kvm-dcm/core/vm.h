@@ -54,7 +54,7 @@
  * @failed: it has ended, and no slot has the pages
  * @frame: handle of the bytes
  * @sealed: in a sealed VM: handle of a frame of %DCM_BLOCK_MAX pages, for the bytes
- *	that go out; the pager sets it once, when it makes the lane
+ *	that go out; the pager sets it once, before it seals the VM
  * @t_post: when it was posted
  *
  * Block and descriptor point at each other: pd.prev/pd.next name the

@@ -71,6 +71,7 @@ static u32 wb_index(const struct dcm_wb *wb)
 static void wb_make_ios(struct dcm_wb *wb, u8 slot, u16 pages)
 {
 	struct dcm_lane *lane = wb->lane;
+	bool sealed = READ_ONCE(lane->vm->sealed);
 	unsigned int i = 0, n = 1u << wb->order;
 
 	while (i < n) {
@@ -87,12 +88,11 @@ static void wb_make_ios(struct dcm_wb *wb, u8 slot, u16 pages)
 			zero &= wb->zero >> i & 1;
 		io = &wb->io[wb->nr_io++];
 		io->op = DCM_IO_WRITE;
-		io->zero = zero && !lane->vm->sealed;
+		io->zero = zero && !sealed;
 		io->bytes = (i - start) * DCM_PAGE_SIZE;
 		io->data = lane->vm->ops->frame_data(lane,
-						     lane->vm->sealed ?
-							     wb->sealed :
-							     wb->frame,
+						     sealed ? wb->sealed :
+							      wb->frame,
 						     start);
 		io->owner = wb;
 		io->kind = DCM_IO_WRITE_BACK;
@@ -389,7 +389,7 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 	wb->frame = frame;
 	wb->t_post = lane->vm->ops->now_ns();
 	dcm_sums_set(lane, wb->gfn, frame, pages);
-	if (unlikely(lane->vm->sealed) && !dcm_seals_set(lane, wb)) {
+	if (unlikely(READ_ONCE(lane->vm->sealed)) && !dcm_seals_set(lane, wb)) {
 		/* plain bytes go nowhere */
 		wb->bad = to;
 		to = 0;

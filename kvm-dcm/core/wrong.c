@@ -29,7 +29,8 @@
 u16 dcm_pages_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		    u16 pages, bool move)
 {
-	return lane->vm->sealed ? dcm_seals_wrong(lane, gfn, io, pages, move) :
+	return READ_ONCE(lane->vm->sealed) ?
+		       dcm_seals_wrong(lane, gfn, io, pages, move) :
 		       dcm_sums_wrong(lane, gfn, io, pages, move);
 }
 

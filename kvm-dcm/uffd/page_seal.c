@@ -7,11 +7,10 @@
  * random when the VM starts, is in no file and no message, and ends with the
  * process: only its cipher contexts have it.
  *
- * The nonce is the gfn (4 bytes) and the version (8), little-endian. A page on its
- * way out is copied to a frame of the write-back and encrypted there; one that came
- * in is decrypted where it landed, or on the lane's own page if only its seal is
- * checked. Each lane has a context of its own, made before it starts, and nothing is
- * allocated later.
+ * A page on its way out is copied to a frame of the write-back and encrypted there;
+ * one that came in is decrypted where it landed, or on the lane's own page if only
+ * its seal is checked. Each lane has a context of its own, made before it starts,
+ * and nothing is allocated later.
  *
  * Locking: none; a lane's context is the lane's.
  */
@@ -22,24 +21,15 @@
 #include "op.h"
 
 #define KEY_BYTES 32u
-#define NONCE_BYTES 12u
-
-static void nonce_make(u8 *nonce, u32 gfn, const struct dcm_seal *s)
-{
-	__le32 part[3] = { htole32(gfn), htole32(s->version),
-			   htole32(s->version_high) };
-
-	memcpy(nonce, part, NONCE_BYTES);
-}
 
 int dcm_op_seal(struct dcm_lane *lane, void *to, const void *from, u32 gfn,
 		struct dcm_seal *s)
 {
 	giovec_t iov = { to, DCM_PAGE_SIZE };
 	size_t len = sizeof(s->tag);
-	u8 nonce[NONCE_BYTES];
+	u8 nonce[DCM_SEAL_NONCE];
 
-	nonce_make(nonce, gfn, s);
+	dcm_seal_nonce(nonce, gfn, s);
 	memcpy(to, from, DCM_PAGE_SIZE);
 	if (!gnutls_aead_cipher_encryptv2(pg_lane_of(lane)->sealer.cipher,
 					  nonce, sizeof(nonce), NULL, 0, &iov,
@@ -55,9 +45,9 @@ int dcm_op_open(struct dcm_lane *lane, void *data, u32 page, u32 gfn,
 {
 	const struct dcm_page_sealer *sealer = &pg_lane_of(lane)->sealer;
 	giovec_t iov = { (char *)data + page * DCM_PAGE_SIZE, DCM_PAGE_SIZE };
-	u8 nonce[NONCE_BYTES], tag[DCM_SEAL_TAG];
+	u8 nonce[DCM_SEAL_NONCE], tag[DCM_SEAL_TAG];
 
-	nonce_make(nonce, gfn, s);
+	dcm_seal_nonce(nonce, gfn, s);
 	memcpy(tag, s->tag, sizeof(tag));
 	if (keep)
 		iov.iov_base =
@@ -111,6 +101,8 @@ int dcm_page_seals_start(struct dcm_pager *pg)
 	for (i = 0; !err && i < pg->nr_lanes; i++)
 		err = lane_start(&pg->lane[i], &key);
 	explicit_bzero(bytes, sizeof(bytes));
+	if (!err)
+		dcm_vm_seal(pg->vm);
 	return err;
 }
 

@@ -217,7 +217,6 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 		.budget_pages = cfg->budget,
 		.sparse = cfg->sparse,
 		.dirty_late = cfg->dirty_bits,
-		.seal = cfg->seal,
 		.seed = cfg->seed,
 		.ops = &fb_ops,
 		.priv = fb,
@@ -283,6 +282,8 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 		fb_destroy(fb);
 		return NULL;
 	}
+	if (cfg->seal)
+		dcm_vm_seal(fb->vm);
 	for (i = 0; i < cfg->nr_lanes; i++) {
 		fb->vm->lane[i].priv = fb;
 		for (j = 0; cfg->seal && j < DCM_WBS_MAX; j++) {

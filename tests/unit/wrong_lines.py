@@ -149,7 +149,7 @@ WRONG = [
     Wrong(
         "sealed bytes that are plain zeroes are not sent",
         "writeback.c",
-        "io->zero = zero && !lane->vm->sealed;",
+        "io->zero = zero && !sealed;",
         "io->zero = zero;",
     ),
     Wrong(
