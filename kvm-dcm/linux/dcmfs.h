@@ -13,6 +13,7 @@
  *	tcp.c     a link that is a socket
  *	verbs.c   a link that is a queue pair; a module of its own
  *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
+ *	sum.c     sums of pages
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   requests of the control plane, dcm-hostd
  *	freeze.c    block faults on a range while a GC worker accesses its slabs
@@ -166,8 +167,7 @@ struct dcmfs_vm_slab {
  * @inode: the file
  * @opt: its mount's options
  * @core: the core's part
- * @fixed_bytes: bytes taken when the file was made, counted by its mount
- * @nr_sums: extents that have a table of sums; under @control
+ * @own_bytes: bytes taken for good, counted by its mount; under @control
  * @sum_secret: what sums start from
  * @lane: lanes; the last is the control lane, for moves and the thread; the one
  *	before it is for discards
@@ -198,8 +198,7 @@ struct dcmfs_vm {
 	struct inode *inode;
 	const struct dcmfs_options *opt;
 	struct dcm_vm *core;
-	u64 fixed_bytes;
-	u32 nr_sums;
+	u64 own_bytes;
 	u64 sum_secret;
 	struct dcmfs_lane *lane;
 	u32 nr_lanes;
@@ -255,6 +254,10 @@ int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr);
 u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm);
 int dcmfs_metadata_take(struct dcmfs_vm *vm, u64 bytes);
 void dcmfs_metadata_give(struct dcmfs_vm *vm, u64 bytes);
+int dcmfs_metadata_add(struct dcmfs_vm *vm, u64 bytes);
+void dcmfs_metadata_drop(struct dcmfs_vm *vm, u64 bytes);
+void *dcmfs_table_alloc(struct dcmfs_vm *vm, size_t entry);
+void dcmfs_table_free(struct dcmfs_vm *vm, void *mem, size_t entry);
 
 /* frame.c */
 int dcmfs_frames_init(struct dcmfs_vm *vm);
@@ -293,7 +296,6 @@ u32 dcmfs_op_sum(struct dcm_lane *lane, const void *data, u32 nr);
 void dcmfs_op_wrong(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
 		    u32 lost);
 int dcmfs_sums_add(struct dcmfs_vm *vm, u32 extent);
-u64 dcmfs_sums_bytes(const struct dcmfs_vm *vm);
 void dcmfs_sums_free(struct dcmfs_vm *vm);
 
 /* slab.c */

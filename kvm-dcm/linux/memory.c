@@ -281,6 +281,61 @@ void dcmfs_metadata_give(struct dcmfs_vm *vm, u64 bytes)
 	atomic64_sub((s64)bytes, &sb_of(vm)->metadata);
 }
 
+/**
+ * dcmfs_metadata_add() - take memory that the VM keeps to its end
+ * @vm: the VM, new or under its control
+ * @bytes: how much
+ *
+ * Return: as dcmfs_metadata_take().
+ */
+int dcmfs_metadata_add(struct dcmfs_vm *vm, u64 bytes)
+{
+	int err = dcmfs_metadata_take(vm, bytes);
+
+	if (!err)
+		WRITE_ONCE(vm->own_bytes, vm->own_bytes + bytes);
+	return err;
+}
+
+/** dcmfs_metadata_drop() - undo dcmfs_metadata_add() */
+void dcmfs_metadata_drop(struct dcmfs_vm *vm, u64 bytes)
+{
+	WRITE_ONCE(vm->own_bytes, vm->own_bytes - bytes);
+	dcmfs_metadata_give(vm, bytes);
+}
+
+/**
+ * dcmfs_table_alloc() - a table with an entry for each page of an extent
+ * @vm: the VM, under its control
+ * @entry: bytes of one
+ *
+ * Return: it, all zero; or ERR_PTR(): -ENOSPC, more than is left of the mount's
+ * metadata=; -ENOMEM.
+ */
+void *dcmfs_table_alloc(struct dcmfs_vm *vm, size_t entry)
+{
+	u64 bytes = (u64)vm->core->extent_pages * entry;
+	int err = dcmfs_metadata_add(vm, bytes);
+	void *mem;
+
+	if (err)
+		return ERR_PTR(err);
+	mem = kvzalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (mem)
+		return mem;
+	dcmfs_metadata_drop(vm, bytes);
+	return ERR_PTR(-ENOMEM);
+}
+
+/** dcmfs_table_free() - free such a table, or %NULL */
+void dcmfs_table_free(struct dcmfs_vm *vm, void *mem, size_t entry)
+{
+	if (!mem)
+		return;
+	kvfree(mem);
+	dcmfs_metadata_drop(vm, (u64)vm->core->extent_pages * entry);
+}
+
 static u64 budget_pages(const struct dcmfs_options *opt, u64 pages)
 {
 	return opt->budget ? opt->budget >> PAGE_SHIFT :
@@ -312,10 +367,9 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 		vm->nr_lanes * sizeof(*vm->lane) +
 		BITS_TO_LONGS(DIV_ROUND_UP(pages, cfg.extent_pages)) *
 			sizeof(long);
-	err = dcmfs_metadata_take(vm, bytes);
+	err = dcmfs_metadata_add(vm, bytes);
 	if (err)
 		return err;
-	vm->fixed_bytes = bytes;
 	vm->core = dcm_vm_create(&cfg, &err);
 	return vm->core ? 0 : err;
 }
@@ -326,7 +380,7 @@ static void vm_free(struct dcmfs_vm *vm)
 		dcmfs_sums_free(vm);
 		dcm_vm_destroy(vm->core);
 	}
-	dcmfs_metadata_give(vm, vm->fixed_bytes);
+	dcmfs_metadata_drop(vm, vm->own_bytes);
 	dcmfs_frames_exit(vm);
 	bitmap_free(vm->want);
 	kvfree(vm->frozen);
@@ -358,6 +412,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 	vm->inode = inode;
 	vm->opt = &sb->opt;
 	vm->ping_at = jiffies;
+	vm->sum_secret = get_random_u64();
 	mutex_init(&vm->control);
 	mutex_init(&vm->freeze_lock);
 	init_waitqueue_head(&vm->events);
@@ -436,7 +491,7 @@ u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm)
 {
 	const struct dcm_vm *core = vm->core;
 
-	return vm->fixed_bytes + dcmfs_sums_bytes(vm) +
+	return READ_ONCE(vm->own_bytes) +
 	       (u64)READ_ONCE(vm->nr_slabs) * sizeof(struct dcmfs_vm_slab) +
 	       (u64)atomic64_read(&core->nr_chunks) * DCM_PAGE_SIZE;
 }

@@ -10,16 +10,10 @@
  * Locking: tables are added under dcmfs_vm.control.
  */
 #include <linux/highmem.h>
-#include <linux/random.h>
 #include <linux/xxhash.h>
 
 #include "compat.h"
 #include "dcmfs.h"
-
-static u64 sum_bytes(const struct dcmfs_vm *vm)
-{
-	return vm->core->extent_pages * sizeof(u32);
-}
 
 u32 dcmfs_op_sum(struct dcm_lane *lane, const void *data, u32 nr)
 {
@@ -57,30 +51,15 @@ void dcmfs_op_wrong(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
 int dcmfs_sums_add(struct dcmfs_vm *vm, u32 extent)
 {
 	u32 *mem;
-	int err;
 
 	if (!READ_ONCE(vm->core->extent[extent].used) ||
 	    dcm_extent_sums_of(vm->core, extent))
 		return 0;
-	err = dcmfs_metadata_take(vm, sum_bytes(vm));
-	if (err)
-		return err;
-	mem = kvzalloc(sum_bytes(vm), GFP_KERNEL_ACCOUNT);
-	if (!mem) {
-		dcmfs_metadata_give(vm, sum_bytes(vm));
-		return -ENOMEM;
-	}
-	if (!vm->nr_sums)
-		vm->sum_secret = get_random_u64();
-	WRITE_ONCE(vm->nr_sums, vm->nr_sums + 1);
+	mem = dcmfs_table_alloc(vm, sizeof(*mem));
+	if (IS_ERR(mem))
+		return PTR_ERR(mem);
 	dcm_extent_sums(vm->core, extent, mem);
 	return 0;
-}
-
-/** dcmfs_sums_bytes() - bytes of all tables of a VM */
-u64 dcmfs_sums_bytes(const struct dcmfs_vm *vm)
-{
-	return READ_ONCE(vm->nr_sums) * sum_bytes(vm);
 }
 
 /** dcmfs_sums_free() - free all tables with the VM, after its last I/O */
@@ -88,7 +67,7 @@ void dcmfs_sums_free(struct dcmfs_vm *vm)
 {
 	u32 e;
 
-	for (e = 0; vm->nr_sums && e < vm->core->nr_extents; e++)
-		kvfree(dcm_extent_sums_of(vm->core, e));
-	dcmfs_metadata_give(vm, dcmfs_sums_bytes(vm));
+	for (e = 0; e < vm->core->nr_extents; e++)
+		dcmfs_table_free(vm, dcm_extent_sums_of(vm->core, e),
+				 sizeof(u32));
 }
