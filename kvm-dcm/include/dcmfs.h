@@ -23,7 +23,7 @@
 #define DCMFS_NAME_MAX 32
 #define DCMFS_NOTE_MAX 512
 #define DCMFS_DONORS_MAX 64
-#define DCMFS_VERSION 6
+#define DCMFS_VERSION 7
 #define DCMFS_SLABS 3 /* slabs that an extent may have */
 #define DCMFS_FAULT_BUCKETS 336
 #define DCMFS_LIMIT_MAX_MS 60000
@@ -45,6 +45,7 @@
  *	grows as pages are first used, and shrinks with large holes
  * @wanted: extents that have to have a slab before their pages can leave
  * @lost_pages: pages whose content went with a slab
+ * @flags: DCMFS_INFO_SEALED: its pages are encrypted before they leave
  */
 struct dcmfs_info {
 	__u32 version;
@@ -60,8 +61,11 @@ struct dcmfs_info {
 	__u64 metadata_bytes;
 	__u64 wanted;
 	__u64 lost_pages;
-	__u64 reserved[4];
+	__u64 flags;
+	__u64 reserved[3];
 };
+
+#define DCMFS_INFO_SEALED 0x1
 
 /**
  * struct dcmfs_tune - DCMFS_IOC_TUNE: change a tunable of the core
@@ -340,5 +344,19 @@ struct dcmfs_write_count {
 #define DCMFS_IOC_FILL _IOWR(0xDC, 0x11, struct dcmfs_fill)
 #define DCMFS_IOC_FAULTS _IOR(0xDC, 0x12, struct dcmfs_faults)
 #define DCMFS_IOC_KEEP _IOW(0xDC, 0x13, struct dcmfs_keep)
+
+/*
+ * DCMFS_IOC_SEAL: encrypt and authenticate each page before it leaves, from now on
+ * and for good, by a key that only the kernel has. The argument is the cipher,
+ * DCMFS_SEAL_AES_256_GCM. A page whose slabs do not have what was written to them is
+ * read from none, and is lost when none is left. 20 bytes a page, and 4 MiB and 4 KiB
+ * for each of dcmfs_info.lanes, are counted as metadata.
+ *
+ * 0: also if it is sealed already. EBUSY: it has slabs, and pages may be there as
+ * they are; ENOENT: this kernel has no such cipher; ENOSPC: more than is left of the
+ * mount's metadata=; ENOMEM; EINTR: a signal.
+ */
+#define DCMFS_SEAL_AES_256_GCM 1
+#define DCMFS_IOC_SEAL _IOW(0xDC, 0x14, __u32)
 
 #endif /* DCMFS_H */

@@ -14,6 +14,7 @@
  *	verbs.c   a link that is a queue pair; a module of its own
  *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
  *	sum.c     sums of pages
+ *	page_seal.c pages that are encrypted before they leave
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   requests of the control plane, dcm-hostd
  *	freeze.c    block faults on a range while a GC worker accesses its slabs
@@ -39,6 +40,9 @@
 #include "../proto/wire_format.h"
 #include "../transport/transport.h"
 #include "../include/dcmfs.h"
+
+struct crypto_aead;
+struct dcmfs_sealer;
 
 #define DCMFS_LANES_MAX 32u /* fault lanes of a VM */
 #define DCMFS_BUCKETS 64u /* wait queues of blocks being worked on */
@@ -118,6 +122,7 @@ struct dcmfs_access {
  * @fresh: of those, which the donor is not known to have accepted yet
  * @event: something has arrived on a link
  * @wait: threads that wait for that, without @lock
+ * @sealer: what it seals by, in a sealed VM
  */
 struct dcmfs_lane {
 	struct mutex lock;
@@ -135,6 +140,7 @@ struct dcmfs_lane {
 	u64 fresh;
 	bool event;
 	wait_queue_head_t wait;
+	struct dcmfs_sealer *sealer;
 };
 
 struct dcmfs_bucket {
@@ -168,6 +174,8 @@ struct dcmfs_vm_slab {
  * @opt: its mount's options
  * @core: the core's part
  * @own_bytes: bytes taken for good, counted by its mount; under @control
+ * @cipher: with the key that its pages are sealed by; %NULL: they are not. Under
+ *	@control
  * @sum_secret: what sums start from
  * @lane: lanes; the last is the control lane, for moves and the thread; the one
  *	before it is for discards
@@ -199,6 +207,7 @@ struct dcmfs_vm {
 	const struct dcmfs_options *opt;
 	struct dcm_vm *core;
 	u64 own_bytes;
+	struct crypto_aead *cipher;
 	u64 sum_secret;
 	struct dcmfs_lane *lane;
 	u32 nr_lanes;
@@ -297,6 +306,15 @@ void dcmfs_op_wrong(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
 		    u32 lost);
 int dcmfs_sums_add(struct dcmfs_vm *vm, u32 extent);
 void dcmfs_sums_free(struct dcmfs_vm *vm);
+
+/* page_seal.c */
+int dcmfs_op_seal(struct dcm_lane *lane, void *to, const void *from, u32 gfn,
+		  struct dcm_seal *s);
+int dcmfs_op_open(struct dcm_lane *lane, void *data, u32 nr, u32 gfn,
+		  const struct dcm_seal *s, bool keep);
+int dcmfs_seal(struct dcmfs_vm *vm, u32 cipher);
+int dcmfs_seals_add(struct dcmfs_vm *vm, u32 extent);
+void dcmfs_seals_free(struct dcmfs_vm *vm);
 
 /* slab.c */
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);

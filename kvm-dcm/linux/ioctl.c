@@ -27,6 +27,7 @@ static long ioc_info(struct dcmfs_vm *vm, void __user *arg)
 		.reserve = DCMFS_RESERVE,
 		.metadata_bytes = dcmfs_metadata_bytes(vm),
 		.wanted = (u64)atomic_read(&vm->wanted),
+		.flags = READ_ONCE(core->sealed) ? DCMFS_INFO_SEALED : 0,
 	};
 	struct dcm_stats *st = kvmalloc(sizeof(*st), GFP_KERNEL);
 
@@ -65,6 +66,15 @@ static long ioc_tune(struct dcmfs_vm *vm, void __user *arg)
 	if (strnlen(tune.name, sizeof(tune.name)) == sizeof(tune.name))
 		return -EINVAL;
 	return dcm_tunable_set(vm->core, tune.name, tune.value);
+}
+
+static long ioc_seal(struct dcmfs_vm *vm, const void __user *arg)
+{
+	u32 cipher;
+
+	if (copy_from_user(&cipher, arg, sizeof(cipher)))
+		return -EFAULT;
+	return dcmfs_seal(vm, cipher);
 }
 
 static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
@@ -268,6 +278,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_HINT:
 	case DCMFS_IOC_WRITE_COUNT:
 	case DCMFS_IOC_FILL:
+	case DCMFS_IOC_SEAL:
 		if (!capable(CAP_SYS_ADMIN))
 			return -EPERM;
 		break;
@@ -283,6 +294,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_budget(vm, p);
 	case DCMFS_IOC_TUNE:
 		return ioc_tune(vm, p);
+	case DCMFS_IOC_SEAL:
+		return ioc_seal(vm, p);
 	case DCMFS_IOC_WANTED:
 		return ioc_wanted(vm, p);
 	case DCMFS_IOC_LINK:

@@ -378,6 +378,7 @@ static void vm_free(struct dcmfs_vm *vm)
 {
 	if (vm->core) {
 		dcmfs_sums_free(vm);
+		dcmfs_seals_free(vm);
 		dcm_vm_destroy(vm->core);
 	}
 	dcmfs_metadata_drop(vm, vm->own_bytes);

@@ -290,6 +290,8 @@ int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 	else
 		err = dcmfs_sums_add(vm, arg->extent);
 	if (!err)
+		err = dcmfs_seals_add(vm, arg->extent);
+	if (!err)
 		err = dcm_extent_attach(vm->core, arg->extent, &slab->ref);
 	if (err) {
 		mutex_unlock(&vm->control);

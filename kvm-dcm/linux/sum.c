@@ -52,7 +52,8 @@ int dcmfs_sums_add(struct dcmfs_vm *vm, u32 extent)
 {
 	u32 *mem;
 
-	if (!READ_ONCE(vm->core->extent[extent].used) ||
+	/* seals say more */
+	if (vm->cipher || !READ_ONCE(vm->core->extent[extent].used) ||
 	    dcm_extent_sums_of(vm->core, extent))
 		return 0;
 	mem = dcmfs_table_alloc(vm, sizeof(*mem));

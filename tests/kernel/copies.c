@@ -5,6 +5,9 @@
  * The slabs are memfds of this process, so that it can look at what each of them
  * has. Everything that the file has leaves direct memory; then slabs are added,
  * filled and taken away again, and not a byte may be missing.
+ *
+ * Of a sealed file also: no slab has a plain page, and bytes of slabs that are
+ * changed, or that were right before, are never read.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +26,7 @@
 #define FIRST_ID (1u << 20)
 
 static struct control c;
+static const char *dir;
 static char *mem;
 static int copy[EXTENTS_MAX]; /* memfd of each extent's slab that was added */
 static uint64_t id_of[EXTENTS_MAX];
@@ -234,7 +238,151 @@ static void faults(void)
 		fail("%ju faults are told", (uintmax_t)n);
 }
 
-/* copies DIR */
+/* ---- a sealed file ---- */
+
+static void seal(int fd)
+{
+	uint32_t cipher = DCMFS_SEAL_AES_256_GCM;
+
+	if (ioctl(fd, DCMFS_IOC_SEAL, &cipher))
+		fail("DCMFS_IOC_SEAL: %s", strerror(errno));
+}
+
+/* For good, before the first slab, by a cipher that there is. */
+static void asked(void)
+{
+	uint64_t before = c.info.metadata_bytes, after;
+	uint32_t cipher = DCMFS_SEAL_AES_256_GCM;
+	struct dcmfs_slab s = { .id = 1 };
+	int plain = file_make(dir, SIZE);
+
+	seal(c.fd);
+	c.info = info_of(c.fd);
+	if (c.info.flags != DCMFS_INFO_SEALED)
+		fail("flags are %#jx", (uintmax_t)c.info.flags);
+	after = before + c.info.lanes * ((4ull << 20) + PAGE);
+	if (c.info.metadata_bytes != after)
+		fail("%ju bytes of metadata, %ju before",
+		     (uintmax_t)c.info.metadata_bytes, (uintmax_t)before);
+	seal(c.fd);
+	cipher = 0;
+	expect(ioctl(plain, DCMFS_IOC_SEAL, &cipher), EINVAL, "cipher 0");
+	cipher = DCMFS_SEAL_AES_256_GCM + 1;
+	expect(ioctl(plain, DCMFS_IOC_SEAL, &cipher), EINVAL, "cipher 2");
+	s.fd = memfd_create("slab", MFD_CLOEXEC);
+	if (s.fd < 0 || ftruncate(s.fd, (off_t)(c.info.extent_pages * PAGE)) ||
+	    ioctl(plain, DCMFS_IOC_ATTACH, &s))
+		fail("a slab: %s", strerror(errno));
+	cipher = DCMFS_SEAL_AES_256_GCM;
+	expect(ioctl(plain, DCMFS_IOC_SEAL, &cipher), EBUSY, "it has a slab");
+	if (info_of(plain).flags)
+		fail("it is sealed all the same");
+	close(s.fd);
+	close(plain);
+}
+
+/* A page of the file has one word, and is zero else: so is a plain one on a slab. */
+static void hidden(void)
+{
+	static const char zero[64];
+	static char page[PAGE];
+	uint64_t there = 0;
+
+	all_write(3);
+	control_squeeze(&c);
+	for (uint32_t e = 0; e < c.info.extents; e++)
+		for (uint64_t i = 0; i < c.info.extent_pages; i++) {
+			if (pread(c.file[e], page, PAGE, (off_t)(i * PAGE)) !=
+			    PAGE)
+				fail("pread: %s", strerror(errno));
+			if (!page[0] && !memcmp(page, page + 1, PAGE - 1))
+				continue;
+			there++;
+			if (memmem(page, PAGE, zero, sizeof(zero)))
+				fail("page %ju of extent %u is plain",
+				     (uintmax_t)i, e);
+		}
+	if (there < PAGES - c.info.min_budget_pages - 64)
+		fail("%ju pages are on slabs", (uintmax_t)there);
+	all_check(3);
+}
+
+/* What is moved is sealed as it was. */
+static void moved(void)
+{
+	control_squeeze(&c);
+	for (uint32_t e = 0; e < c.info.extents; e++)
+		control_move(&c, e);
+	all_check(3);
+}
+
+/* Change a bit of each page of a slab; another one each time. */
+static void spoil(int slab)
+{
+	for (uint64_t i = 0; i < c.info.extent_pages; i++) {
+		off_t at = (off_t)(i * PAGE + i * 37 % PAGE);
+		unsigned char byte;
+
+		if (pread(slab, &byte, 1, at) != 1)
+			fail("pread: %s", strerror(errno));
+		byte ^= (unsigned char)(1u << i % 8);
+		if (pwrite(slab, &byte, 1, at) != 1)
+			fail("pwrite: %s", strerror(errno));
+	}
+}
+
+/* One of two slabs has other bytes: all is read from the other. */
+static void spoiled(void)
+{
+	for (uint32_t e = 0; e < c.info.extents; e++) {
+		copy_add(e);
+		fill(e);
+	}
+	all_write(4);
+	control_squeeze(&c);
+	for (uint32_t e = 0; e < c.info.extents; e++)
+		spoil(c.file[e]);
+	all_check(4);
+	control_squeeze(&c);
+	for (uint32_t e = 0; e < c.info.extents; e++) {
+		fill(e);
+		control_lose(&c, e);
+		c.slab[e] = id_of[e];
+		c.file[e] = copy[e];
+	}
+	all_check(4);
+}
+
+/* The only slab has what it had earlier: a page is right, or lost. */
+static void replayed(void)
+{
+	size_t bytes = c.info.extent_pages * PAGE;
+	char *before = malloc(bytes);
+	uint64_t lost = 0, i;
+
+	control_squeeze(&c);
+	if (!before || pread(c.file[0], before, bytes, 0) != (ssize_t)bytes)
+		fail("pread: %s", strerror(errno));
+	all_write(5);
+	control_squeeze(&c);
+	if (pwrite(c.file[0], before, bytes, 0) != (ssize_t)bytes)
+		fail("pwrite: %s", strerror(errno));
+	free(before);
+	for (i = 0; i < PAGES; i++) {
+		char *page = mem + i * PAGE;
+
+		if (!readable(page))
+			lost++;
+		else if (((volatile uint64_t *)page)[i % 512] != word(i, 5))
+			fail("page %ju is of an earlier time", (uintmax_t)i);
+	}
+	if (lost < c.info.extent_pages / 2 || lost > c.info.extent_pages ||
+	    info_of(c.fd).lost_pages != lost)
+		fail("%ju pages are lost, %ju are counted", (uintmax_t)lost,
+		     (uintmax_t)info_of(c.fd).lost_pages);
+}
+
+/* copies DIR [seal] */
 int copies(int argc, char **argv)
 {
 	static const struct check list[] = {
@@ -242,14 +390,25 @@ int copies(int argc, char **argv)
 		{ "three", three },   { "begun", begun },
 		{ "faults", faults },
 	};
+	static const struct check sealed[] = {
+		{ "hidden", hidden },
+		{ "moved", moved },
+		{ "spoiled", spoiled },
+		{ "replayed", replayed },
+	};
+	static const struct check first[] = { { "asked", asked } };
 	int fd = file_make(argv[2], SIZE);
 
-	(void)argc;
+	dir = argv[2];
 	mem = map_shared(fd, SIZE);
 	control_open(&c, fd);
 	if (c.link || c.info.extents > EXTENTS_MAX)
 		fail("slabs of this host, and extents of 256 KiB at least");
 	control_in_order(&c);
+	if (argc > 3)
+		run_checks(first, 1);
 	run_checks(list, sizeof(list) / sizeof(list[0]));
+	if (argc > 3)
+		run_checks(sealed, sizeof(sealed) / sizeof(sealed[0]));
 	return 0;
 }

@@ -19,7 +19,7 @@
  *	dcmfs_test words DIR SECONDS SEED	pages that many write at once
  *	dcmfs_test use FILE MIB PROCESSES SEED STOP
  *					memory under use, until STOP exists
- *	dcmfs_test copies DIR		extents with two and three slabs
+ *	dcmfs_test copies DIR [seal]	extents with two and three slabs; sealed
  *	dcmfs_test freeze DIR		pages frozen and synced, as for GC
  *	dcmfs_test budget FILE PAGES	change it
  *	dcmfs_test serve FILE STOP	slabs for a file that others use, until
@@ -163,7 +163,8 @@ int main(int argc, char **argv)
 		return mapping(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "freeze"))
 		return freeze(argc, argv);
-	if (argc == 3 && !strcmp(argv[1], "copies"))
+	if ((argc == 3 || (argc == 4 && !strcmp(argv[3], "seal"))) &&
+	    !strcmp(argv[1], "copies"))
 		return copies(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "access"))
 		return access_by_others(argc, argv);

@@ -18,7 +18,7 @@ static const unsigned int requests[] = {
 	DCMFS_IOC_SLAB,	  DCMFS_IOC_NOTE,   DCMFS_IOC_ACTIVITY,
 	DCMFS_IOC_FREEZE,	  DCMFS_IOC_SYNC, DCMFS_IOC_HINT,
 	DCMFS_IOC_WRITE_COUNT,  DCMFS_IOC_FILL, DCMFS_IOC_FAULTS,
-	DCMFS_IOC_KEEP,
+	DCMFS_IOC_KEEP,	  DCMFS_IOC_SEAL,
 };
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 

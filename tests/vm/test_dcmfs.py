@@ -113,11 +113,14 @@ def test_freeze(dcmfs: Mounted) -> None:
     assert said.count(": right\n") == len(said.splitlines()) == 12
 
 
-def test_copies(dcmfs: Mounted) -> None:
-    """Extents with two and three slabs: written, filled, one is lost and one detached."""
-    fs = dcmfs("extent=2M,budget=24M")
-    said = fs.tool("copies", MOUNT, timeout=250)
-    assert said.count(": right\n") == len(said.splitlines()) == 5
+@pytest.mark.parametrize("seal", ["", "seal"])
+def test_copies(dcmfs: Mounted, seal: str) -> None:
+    """Extents with two and three slabs: written, filled, one is lost and one detached. Of a sealed
+    file also: no slab has a plain page, and wrong bytes are read from another slab, or are lost."""
+    fs = dcmfs("extent=2M,budget=24M,metadata=128M")
+    said = fs.tool("copies", MOUNT, *seal.split(), timeout=250)
+    assert said.count(": right\n") == len(said.splitlines()) == (10 if seal else 5)
+    assert ("gave wrong bytes" in fs.bed.dmesg()) is bool(seal)
     stats = fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*")
     assert stats.rc != 0, "the file's memory is still there"
 

@@ -23,7 +23,7 @@ def test_units_in_the_kernel(bed: Bed) -> None:
     text = "".join(path.read_text() for path in SOURCES.glob("*_test.c"))
     suites = set(re.findall(r'\.name = "(dcmfs_\w+)"', text))
     cases = re.findall(r"KUNIT_CASE(?:_SLOW)?\((\w+)\)", text)
-    assert len(suites) == 3 and len(cases) > 15
+    assert len(suites) == 4 and len(cases) > 15
 
     module = debug.KERNEL_BUILD / "kunit" / "kunit" / "kvm-dcm-kunit.ko"
     debug.at_work(bed)

@@ -16,10 +16,11 @@ from dcmctl.lib.units import PAGE, format_size
 MOUNTS = Path("/proc/self/mounts")
 DEBUG = Path("/sys/kernel/debug/kvm-dcm")
 FILESYSTEMS = Path("/proc/filesystems")
-VERSION = 6
+VERSION = 7
 FOLDER = "libvirt"  # on the mount; the hook makes and removes the files in it
 
-_INFO = struct.Struct("=II11Q32x")
+_INFO = struct.Struct("=II12Q24x")
+_SEALED = 1  # of its flags
 
 
 def _ioc(direction: int, number: int, size: int) -> int:
@@ -42,6 +43,7 @@ class Info:
     direct: int
     wanted: int  # extents
     lost: int
+    sealed: bool  # pages are encrypted before they leave
 
 
 def is_loaded() -> bool:
@@ -100,7 +102,7 @@ def info(path: Path | int) -> Info:
             f"kvm-dcm.ko has interface version {version}, dcmctl {VERSION}: "
             "install both from the same release"
         )
-    wanted, lost = rest[3], rest[4]
+    wanted, lost, flags = rest[3:6]
     return Info(
         size=pages * PAGE,
         extent=extent * PAGE,
@@ -110,6 +112,7 @@ def info(path: Path | int) -> Info:
         direct=direct * PAGE,
         wanted=wanted,
         lost=lost * PAGE,
+        sealed=bool(flags & _SEALED),
     )
 
 

@@ -117,6 +117,24 @@ int kunit_attach(struct dcmfs_vm *vm, struct file *memfd, u64 id, u32 extent)
 	return err;
 }
 
+/** kunit_served() - a file of KUNIT_PAGES with a slab for each extent, sealed or not */
+struct kunit_mem *kunit_served(struct kunit *test, bool seal)
+{
+	struct kunit_mem *mem =
+		kunit_mem(test, KUNIT_OPTIONS, 2 * KUNIT_EXTENT);
+	u32 i;
+
+	if (seal)
+		KUNIT_ASSERT_EQ(test,
+				dcmfs_seal(mem->vm, DCMFS_SEAL_AES_256_GCM), 0);
+	for (i = 0; i < 2; i++) {
+		struct file *slab = kunit_memfd(test, KUNIT_EXTENT);
+
+		KUNIT_ASSERT_EQ(test, kunit_attach(mem->vm, slab, i + 1, i), 0);
+	}
+	return mem;
+}
+
 /** kunit_map() - map a file; what is still mapped goes with the test's thread */
 u64 __user *kunit_map(struct kunit *test, struct file *file, u64 bytes)
 {
@@ -153,6 +171,34 @@ u64 kunit_peek(struct kunit *test, u64 __user *at)
 		if (!get_user(value, at))
 			return value;
 	KUNIT_FAIL_AND_ABORT(test, "a page can't be read");
+}
+
+/** kunit_word() - what is in a page */
+u64 kunit_word(unsigned long page)
+{
+	return page * 0x9e3779b97f4a7c15ull + 1;
+}
+
+#define WORDS (PAGE_SIZE / sizeof(u64))
+
+/** kunit_pages_write() - write all pages of kunit_served(), mapped at @at */
+void kunit_pages_write(struct kunit *test, u64 __user *at)
+{
+	unsigned long i;
+
+	for (i = 0; i < KUNIT_PAGES; i++)
+		kunit_poke(test, at + i * WORDS + i % WORDS, kunit_word(i));
+}
+
+/** kunit_pages_wrong() - read them; how many are not as they were written */
+unsigned long kunit_pages_wrong(struct kunit *test, u64 __user *at)
+{
+	unsigned long i, wrong = 0;
+
+	for (i = 0; i < KUNIT_PAGES; i++)
+		wrong += kunit_peek(test, at + i * WORDS + i % WORDS) !=
+			 kunit_word(i);
+	return wrong;
 }
 
 /** kunit_memory() - this thread gets memory again */

@@ -10,8 +10,7 @@
 #include "compat.h"
 #include "kunit.h"
 
-#define PAGES (2 * KUNIT_EXTENT / PAGE_SIZE)
-#define WORDS (PAGE_SIZE / sizeof(u64))
+#define PAGES KUNIT_PAGES
 
 /* ---- mount options ---- */
 
@@ -252,43 +251,6 @@ static void frame_in_use_outlives_its_vm(struct kunit *test)
 
 /* ---- a whole file ---- */
 
-static u64 word_of(unsigned long i)
-{
-	return i * 0x9e3779b97f4a7c15ull + 1;
-}
-
-static void pages_write(struct kunit *test, u64 __user *at)
-{
-	unsigned long i;
-
-	for (i = 0; i < PAGES; i++)
-		kunit_poke(test, at + i * WORDS + i % WORDS, word_of(i));
-}
-
-static unsigned long pages_wrong(struct kunit *test, u64 __user *at)
-{
-	unsigned long i, wrong = 0;
-
-	for (i = 0; i < PAGES; i++)
-		wrong += kunit_peek(test, at + i * WORDS + i % WORDS) !=
-			 word_of(i);
-	return wrong;
-}
-
-static struct kunit_mem *served(struct kunit *test)
-{
-	struct kunit_mem *mem =
-		kunit_mem(test, KUNIT_OPTIONS, 2 * KUNIT_EXTENT);
-	u32 i;
-
-	for (i = 0; i < 2; i++) {
-		struct file *slab = kunit_memfd(test, KUNIT_EXTENT);
-
-		KUNIT_ASSERT_EQ(test, kunit_attach(mem->vm, slab, i + 1, i), 0);
-	}
-	return mem;
-}
-
 /* Down to the least budget, by this thread alone; what is direct then. */
 static s64 evict_all(struct dcmfs_vm *vm)
 {
@@ -307,7 +269,7 @@ static s64 evict_all(struct dcmfs_vm *vm)
 /* Nothing on the way of freeing memory needs any. */
 static void evicts_without_memory(struct kunit *test)
 {
-	struct kunit_mem *mem = served(test);
+	struct kunit_mem *mem = kunit_served(test, false);
 	struct dcmfs_vm *vm = mem->vm;
 	u64 __user *at = kunit_map(test, mem->file, 2 * KUNIT_EXTENT);
 	s64 least = (s64)dcm_min_budget(vm->core), direct, frames;
@@ -316,7 +278,7 @@ static void evicts_without_memory(struct kunit *test)
 	kunit_no_memory(test); /* is it set up? */
 	kunit_memory();
 	KUNIT_ASSERT_EQ(test, dcm_set_budget(vm->core, 2 * PAGES), 0);
-	pages_write(test, at);
+	kunit_pages_write(test, at);
 	KUNIT_EXPECT_EQ(test, atomic64_read(&vm->core->direct), PAGES);
 
 	/* The VM's thread waits for the lane: it does nothing of this. */
@@ -330,22 +292,22 @@ static void evicts_without_memory(struct kunit *test)
 	KUNIT_EXPECT_LE(test, frames, least);
 	KUNIT_EXPECT_EQ(test, vm->reserve.curr_nr, DCMFS_RESERVE);
 	KUNIT_EXPECT_EQ(test, atomic_read(&vm->short_of), 0);
-	KUNIT_EXPECT_EQ(test, pages_wrong(test, at), 0);
+	KUNIT_EXPECT_EQ(test, kunit_pages_wrong(test, at), 0);
 	vm_munmap((unsigned long)at, 2 * KUNIT_EXTENT);
 }
 
 /* Who gets no memory at all has his pages, out of the reserve. */
 static void faults_without_memory(struct kunit *test)
 {
-	struct kunit_mem *mem = served(test);
+	struct kunit_mem *mem = kunit_served(test, false);
 	u64 __user *at = kunit_map(test, mem->file, 2 * KUNIT_EXTENT);
 	unsigned long wrong;
 	struct dcm_stats *st = kunit_kzalloc(test, sizeof(*st), GFP_KERNEL);
 
 	KUNIT_ASSERT_NOT_NULL(test, st);
-	pages_write(test, at);
+	kunit_pages_write(test, at);
 	kunit_no_memory(test);
-	wrong = pages_wrong(test, at);
+	wrong = kunit_pages_wrong(test, at);
 	kunit_memory();
 	KUNIT_EXPECT_EQ(test, wrong, 0);
 	dcm_vm_stats(mem->vm->core, st);
@@ -473,7 +435,7 @@ static bool page_write(struct dcmfs_lane *lane, u32 gfn)
 	lane->access = NULL;
 	if (!a.page)
 		return false;
-	*(u64 *)page_address(a.page) = word_of(gfn);
+	*(u64 *)page_address(a.page) = kunit_word(gfn);
 	set_page_dirty(a.page);
 	unlock_page(a.page);
 	put_page(a.page);
@@ -482,7 +444,7 @@ static bool page_write(struct dcmfs_lane *lane, u32 gfn)
 
 static void calls_out_without_a_lock(struct kunit *test)
 {
-	struct kunit_mem *mem = served(test);
+	struct kunit_mem *mem = kunit_served(test, false);
 	struct dcmfs_vm *vm = mem->vm;
 	struct dcmfs_lane *lane;
 	static struct dcm_ops ops;
