@@ -44,6 +44,7 @@
 	X("host", "scatter", COUNT, scatter, 1, 63, "4", NULL)              \
 	X("host", "disk-lag", SIZE, disk_lag, 0, 1ull << 40, "256M", NULL)     \
 	X("host", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL) \
+	X("host", "seal", BOOL, seal, 0, 0, "no", NULL)                        \
 	X("host", "transport", CHOICE, transport, 0, 0, "auto", "auto|tcp|verbs") \
 	X("host", "patience", TIME, patience_ms, 1000, 86400000, "60s", NULL)  \
 	X("host", "donors", TEXT, donors_file, 0, 0, "", NULL)                 \

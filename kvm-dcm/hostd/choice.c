@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * choice.c - the donors that a file may use, and on how many each page is
+ * choice.c - the donors that a file may use, on how many each page is, and sealed or not
  *
  * All of the configuration, unless HOSTD_CHOICES/NAME.donors exists for a file
  * called NAME: then the donors that it names, one a line, and those of groups
  * that it names as @GROUP; all for a line *. libvirt's hook writes it before it
  * makes the file, and may change it later. Groups are looked up whenever the donors
- * change: a donor that joins a group later is used. A line "redundancy = VALUE" is
- * used in place of the configuration's.
+ * change: a donor that joins a group later is used. Lines "redundancy = VALUE" and
+ * "seal = yes" or "seal = no" are used in place of the configuration's.
  *
  * Locking: none, the main thread's.
  */
@@ -73,6 +73,18 @@ enum dcm_host_redundancy hostd_choice_redundancy(const struct hostd_choice *c,
 		if (is_line(c->text, "redundancy = ", dcm_redundancies[i].name))
 			return i;
 	return h->cfg.redundancy;
+}
+
+/**
+ * hostd_choice_seal() - whether the pages of a new file are to be sealed
+ * @c: the file's choice
+ * @h: has the configuration
+ */
+bool hostd_choice_seal(const struct hostd_choice *c, const struct hostd *h)
+{
+	if (is_line(c->text, "seal = ", "yes"))
+		return true;
+	return h->cfg.seal && !is_line(c->text, "seal = ", "no");
 }
 
 /**

@@ -250,6 +250,51 @@ fail:
 	return NULL;
 }
 
+/*
+ * Have the kernel seal the file's pages, if they are to be. False: it can't, and
+ * plain pages must not leave.
+ */
+static bool file_seal(const struct hostd *h, struct hostd_file *f)
+{
+	const __u32 cipher = DCMFS_SEAL_AES_256_GCM;
+	struct hostd_choice choice;
+
+	hostd_choice_read(f, &choice);
+	f->sealed = f->info.flags & DCMFS_INFO_SEALED;
+	if (f->sealed || !hostd_choice_seal(&choice, h))
+		return true;
+	f->sealed = !ioctl(f->fd, DCMFS_IOC_SEAL, &cipher);
+	if (f->sealed)
+		return true;
+	if (errno == EBUSY) {
+		dcm_log(DCM_LOG_ERR,
+			"%s: its pages are not sealed: donors have some already; seal = yes is for files made from now on",
+			f->path);
+		return true;
+	}
+	dcm_log(DCM_LOG_ERR,
+		"%s: the kernel can't seal its pages: %s%s: it is not served",
+		f->path, strerror(errno),
+		errno == ENOENT ? " (modprobe gcm)" :
+		errno == ENOSPC ? " (mount option metadata)" :
+				  "");
+	return false;
+}
+
+/*
+ * How its pages may go to donors. Sealed ones need no other encryption; plain ones
+ * that need it never go over RDMA, whatever the configuration says of sealed ones.
+ */
+static void file_transport(const struct hostd *h, const struct hostd_file *f,
+			   struct dcm_client_config *cc)
+{
+	cc->data_encryption = h->cfg.data_encryption && !f->sealed;
+	cc->transport = cc->data_encryption && h->cfg.transport ==
+						DCM_TRANSPORT_VERBS ?
+				DCM_TRANSPORT_TCP :
+				h->cfg.transport;
+}
+
 /* Serve the file at @path, if it is to be served and is not yet. */
 void hostd_file_start(struct hostd *h, const char *path)
 {
@@ -257,8 +302,6 @@ void hostd_file_start(struct hostd *h, const char *path)
 		.tenant = h->key.tenant,
 		.key = h->key.key,
 		.key_len = h->key.len,
-		.data_encryption = h->cfg.data_encryption,
-		.transport = h->cfg.transport,
 		.patience_ms = (u32)h->cfg.patience_ms,
 		.links = &hostd_links,
 		.adopt = hostd_adopt,
@@ -278,6 +321,11 @@ void hostd_file_start(struct hostd *h, const char *path)
 	if (!f)
 		return;
 	tunables_set(h, f);
+	if (!file_seal(h, f)) {
+		file_free(f);
+		return;
+	}
+	file_transport(h, f, &cc);
 	hostd_donors_find(h, f);
 	cc.donors = f->donor;
 	cc.nr_donors = f->nr_donors;

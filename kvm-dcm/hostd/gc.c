@@ -222,6 +222,8 @@ static void caller_judge(struct hostd *h, struct hostd_caller *c)
 	else if (f->redundancy != DCM_REDUNDANCY_NONE)
 		/* a worker changes one copy only */
 		why = "donors collect no garbage of a VM with copies of its memory: set redundancy = none";
+	else if (f->sealed)
+		why = "donors collect no garbage of a VM whose pages are sealed: set seal = no";
 	else
 		c->window = hostd_window_new(f, c->sock, c->knows, c->why,
 					 sizeof(c->why));

@@ -49,6 +49,7 @@
  * @session: sessions to be resumed at the start
  * @nr_donors: how many
  * @redundancy: on which donors each page is to be
+ * @sealed: the kernel encrypts its pages before they leave
  * @client: its sessions with donors
  * @slice: timer whose signal ends @thread's DETACH
  * @event: wakes @thread
@@ -76,6 +77,7 @@ struct hostd_file {
 	struct dcm_client_session session[DCMFS_DONORS_MAX];
 	u32 nr_donors;
 	enum dcm_host_redundancy redundancy;
+	bool sealed;
 	struct dcm_client *client;
 	pthread_t thread;
 	timer_t slice;
@@ -177,7 +179,8 @@ void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d);
 /**
  * struct hostd_choice - the donors that a file may use, and how many at once
  * @any: all donors
- * @text: lines: a name or @GROUP each, * for all donors; "redundancy = VALUE"
+ * @text: lines: a name or @GROUP each, * for all donors; "redundancy = VALUE";
+ *	"seal = yes" or "seal = no"
  */
 struct hostd_choice {
 	bool any;
@@ -190,6 +193,7 @@ bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
 		      u32 donor);
 enum dcm_host_redundancy hostd_choice_redundancy(const struct hostd_choice *c,
 						 const struct hostd *h);
+bool hostd_choice_seal(const struct hostd_choice *c, const struct hostd *h);
 
 /* link.c */
 extern const struct dcm_client_links hostd_links;

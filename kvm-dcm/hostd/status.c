@@ -111,6 +111,7 @@ static json_t *file_json(const struct hostd *h, struct hostd_file *f,
 	json_put(o, "slabs_lost", st->lost);
 	json_put(o, "copies", hostd_file_copies(f));
 	json_put_text(o, "redundancy", dcm_redundancies[f->redundancy].name);
+	json_object_set_new(o, "seal", json_boolean(f->sealed));
 	json_put(o, "exposed_bytes",
 		 dcm_risk_exposed(&risk, hostd_file_copies(f)) * extent);
 	json_put(o, "near_bytes", st->near * extent);

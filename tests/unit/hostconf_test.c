@@ -228,6 +228,7 @@ static void test_hostd(void **state)
 		  "line 3: transport is there twice" },
 		{ "[host]\ntransport=verbs\n" REST,
 		  "[host] transport = verbs: RDMA is not encrypted" },
+		{ "[host]\nseal=aes\n", "line 2: seal: must be yes or no" },
 		{ "[host]\nmount=/1\nmount=/2\nmount=/3\nmount=/4\nmount=/5\n"
 		  "mount=/6\nmount=/7\nmount=/8\nmount=/9\n",
 		  "line 10: more than 8 mounts" },
@@ -235,11 +236,18 @@ static void test_hostd(void **state)
 	const char *good = "[host]\nmount = /mnt/dcm\nmount=/x\n"
 			   "data-encryption = no\ntransport = verbs\n" REST
 			   "[tunables]\nepsilon=7\n";
+	const char *sealed = "[host]\nseal = yes\ntransport = verbs\n" REST;
 	size_t i;
 
 	(void)state;
+	assert_int_equal(dcm_hostd_config_parse(sealed, strlen(sealed), &cfg,
+						err),
+			 0);
+	assert_true(cfg.seal);
+	assert_true(cfg.data_encryption);
 	assert_int_equal(dcm_hostd_config_parse(good, strlen(good), &cfg, err),
 			 0);
+	assert_false(cfg.seal);
 	assert_int_equal(cfg.nr_mounts, 2);
 	assert_string_equal(cfg.mount[0], "/mnt/dcm");
 	assert_string_equal(cfg.mount[1], "/x");

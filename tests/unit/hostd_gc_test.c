@@ -178,6 +178,8 @@ static void hello(int sock, int of, int fd)
 	assert_int_equal(sendmsg(sock, &m, MSG_NOSIGNAL), sizeof(say));
 }
 
+static char said[256]; /* why a device was refused last */
+
 /* The next message's kind, while the main thread goes on; 0: disconnected. */
 static u32 hear(int sock, struct dcm_gc_ipc *s)
 {
@@ -193,6 +195,10 @@ static u32 hear(int sock, struct dcm_gc_ipc *s)
 		if (n < (ssize_t)sizeof(*s))
 			return 0;
 		memcpy(s, buf, sizeof(*s));
+		if (s->kind == DCM_GC_IPC_REFUSED)
+			snprintf(said, sizeof(said), "%.*s",
+				 (int)(n - (ssize_t)sizeof(*s)),
+				 (const char *)buf + sizeof(*s));
 		return s->kind;
 	}
 }
@@ -294,6 +300,27 @@ static void test_who_may(void **state)
 	close(sock);
 	while (f.gc)
 		turn();
+	others_get_in();
+	nobody_left();
+}
+
+/* Donors can't read a sealed file, and a worker changes one copy only. */
+static void test_what_donors_collect(void **state)
+{
+	int sock = dial();
+
+	(void)state;
+	f.sealed = true;
+	assert_int_equal(introduce(sock, file, true), DCM_GC_IPC_REFUSED);
+	assert_non_null(strstr(said, "pages are sealed: set seal = no"));
+	close(sock);
+	f.sealed = false;
+	f.redundancy = DCM_REDUNDANCY_REPLICA_2;
+	sock = dial();
+	assert_int_equal(introduce(sock, file, true), DCM_GC_IPC_REFUSED);
+	assert_non_null(strstr(said, "set redundancy = none"));
+	close(sock);
+	f.redundancy = DCM_REDUNDANCY_NONE;
 	others_get_in();
 	nobody_left();
 }
@@ -546,6 +573,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who_may),
+		cmocka_unit_test(test_what_donors_collect),
 		cmocka_unit_test(test_nonsense),
 		cmocka_unit_test(test_crowd),
 		cmocka_unit_test(test_close_never_returns),

@@ -139,6 +139,7 @@ class Host:
         tunables: str = "",
         files: str = "",
         donors: str = "",
+        seal: str = "",
     ) -> None:
         self.bed, self.kind = bed, kind
         debug.at_work(bed)
@@ -164,13 +165,23 @@ class Host:
             more = f"medium = file\npath = {RUN}/slabs\n"
             port = 9100 + 100 * len(self.donors)
             self.donors.append(Donor(bed, files, port, capacity, slab, kind, more))
-        config = f"[host]\nmount = {MOUNT}\npatience = {patience}\n{settings}{KINDS[kind][1]}"
+        reached = KINDS[kind][1]
+        if seal:
+            # nothing is to go plain, and pages that are sealed do not
+            reached = f"seal = {seal}\n" + reached.removeprefix(PLAIN)
+        config = f"[host]\nmount = {MOUNT}\npatience = {patience}\n{settings}{reached}"
         config += f"[key]\nfile = {RUN}/keys\n[tunables]\n{tunables}"
         for donor in self.donors:
             config += f"[donor {donor.name}]\naddress = {donor.address}\n"
         self.config = bed.put(config.encode(), f"{RUN}/hostd.conf", 0o600)
         self.job: Job = bed.spawn([*FIRST, "/tmp/dcm-hostd", "--config", self.config])
         until(lambda: self.said(f"{MOUNT}: files there are served"), "dcm-hostd is up")
+
+    def reconfigure(self, was: str, now: str) -> None:
+        """Change dcm-hostd's file; it does not know of that before SIGHUP."""
+        text = self.bed.must(["cat", self.config])
+        assert text.count(was) == 1, text
+        self.bed.put(text.replace(was, now).encode(), self.config, 0o600)
 
     def log(self) -> str:
         output = self.job.output()

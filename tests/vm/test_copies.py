@@ -12,7 +12,7 @@ import pytest
 
 from tests.vm import debug
 from tests.vm.conftest import NewBed
-from tests.vm.host import FIRST, LONG, SLOW_VERBS, Host, Use, slow, until
+from tests.vm.host import FIRST, LONG, PLAIN, SLOW_VERBS, Host, Use, slow, until
 from tests.vm.host import built as built
 
 SLAB = 2 << 20
@@ -32,13 +32,14 @@ def copied(
     tunables: str = NONE_THIN,
     redundancy: str = "replica:2",
     files: str = "",
+    seal: str = "",
 ) -> Host:
     """An L1 whose files have two copies of each page."""
     bed = new_bed(guest=False, kvm=False, memory_mib=1792 if debug.TREE else 1280)
     settings = f"redundancy = {redundancy}\nrebuild-rate = 0\n"
     return Host(
         bed, kind, budget=f"{BUDGET_MIB}M",
-        names=names, settings=settings, tunables=tunables, files=files,
+        names=names, settings=settings, tunables=tunables, files=files, seal=seal,
     )  # fmt: skip
 
 
@@ -235,3 +236,62 @@ def test_a_donor_gives_wrong_bytes(new_bed: NewBed, kind: str) -> None:
     assert "donor 1 gave wrong bytes" in host.bed.dmesg()
     assert "donor 0 gave wrong bytes" not in host.bed.dmesg()
     host.close()
+
+
+# The pages on a donor's slabs, and how many of them are plain: `dcmfs_test use` has one word in
+# 584 bytes, the others are zero.
+LOOK = """
+import os, sys
+there = plain = 0
+for link in os.scandir(f"/proc/{sys.argv[1]}/fd"):
+    if "memfd:dcm-slab" in os.readlink(link.path):
+        with open(link.path, "rb") as slab:
+            while page := slab.read(4096):
+                there += any(page)
+                plain += any(page) and bytes(64) in page
+print(there, plain)
+"""
+
+
+def pages_on(host: Host, donor: int) -> tuple[int, int]:
+    pid = host.donors[donor].job.pid
+    there, plain = host.bed.must(["python3", "-c", LOOK, str(pid)], LONG).split()
+    return int(there), int(plain)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seal"),
+    [
+        ("plain", True),
+        pytest.param("plain", False, marks=pytest.mark.slow),
+        pytest.param("verbs", True, marks=[pytest.mark.rdma, pytest.mark.slow]),
+    ],
+)
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_donors_see_no_plain_page(new_bed: NewBed, kind: str, seal: bool) -> None:
+    """Of a sealed file, also over RDMA and connections that are not encrypted. What a donor
+    changes is read from the other one. The file stays sealed when the configuration changes."""
+    host = copied(new_bed, kind, "near next", seal="yes" if seal else "")
+    file = File(host, Use(host, SIZE_MIB))
+    file.until_whole("two slabs for each extent")
+    status = file.status()
+    assert status["seal"] is seal
+    assert {d["transport"] for d in status["donors"]} == {"verbs" if kind == "verbs" else "tcp"}
+    for donor in range(2):
+        there, plain = pages_on(host, donor)
+        assert there > (SIZE_MIB - BUDGET_MIB) * 256 // 2
+        assert plain == 0 if seal else plain > there * 0.9
+    if seal:
+        host.bed.must(SPOIL.format(pid=host.donors[1].job.pid))
+        until(lambda: host.counter("WRONG_PAGES") > 200, "noticed")
+        assert "donor 1 gave wrong bytes" in host.bed.dmesg()
+        assert "donor 0 gave wrong bytes" not in host.bed.dmesg()
+    if seal:
+        host.reconfigure("seal = yes\n", PLAIN)
+    else:
+        host.reconfigure("[host]\n", "[host]\nseal = yes\n")
+    host.job.signal(signal.SIGHUP)
+    until(lambda: host.said(r"going on with \d+ slabs of the dcm-hostd before"), host.log)
+    assert host.said("its pages are not sealed: donors have some already") is not seal
+    assert file.status()["seal"] is seal
+    file.end()
