@@ -248,6 +248,10 @@ def test_a_choice_is_written_for_the_daemon(
     assert choice.read_text() == "far\nredundancy = replica:2\n"
     hostd.choose(PATH, (), "none")
     assert choice.read_text() == "*\nredundancy = none\n"
+    hostd.choose(PATH, (), "", "yes")
+    assert choice.read_text() == "*\nseal = yes\n"
+    hostd.choose(PATH, ("@far",), "replica:2", "no")
+    assert choice.read_text() == "@far\nredundancy = replica:2\nseal = no\n"
     for _ in range(2):
         hostd.choose(PATH, ())
         assert list(choice.parent.iterdir()) == []

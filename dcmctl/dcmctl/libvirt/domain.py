@@ -162,8 +162,6 @@ def read_memory(element: Element) -> Memory:
     seal = given.pop("seal", "")
     if seal not in ("yes", "no") and "seal" in element.attributes:
         raise _bad(f"seal='{printable(seal, 40)}' is neither yes nor no")
-    if seal == "yes" and pager != "user":
-        raise _bad("seal='yes' needs pager='user': the kernel pager seals no pages")
     if set(added) & set(_BACKING) and pager == "user":
         raise _bad(f"added='{said}' is not allowed with pager='user'")
     for name in given:
@@ -410,8 +408,6 @@ def enable(
         redundancy = had.redundancy if had is not None else ""
     if seal is None:
         seal = had.seal if had is not None else ""
-    if seal == "yes" and pager != "user":
-        raise DomainError(f"{name_of(root)}: seal needs the pager user")
     edit = Edit(data)
     if balloon.enable(edit, root, reporting, balloon.ADDED in had_added):
         added += (balloon.ADDED,)

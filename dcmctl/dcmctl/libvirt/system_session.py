@@ -130,7 +130,7 @@ def prepare(root: Element, memory: Memory) -> None:
         hostd.ask(ASK_MAX)  # fails before anything is made
         _remove_earlier(path)
         try:
-            hostd.choose(path, memory.chosen, memory.redundancy)
+            hostd.choose(path, memory.chosen, memory.redundancy, memory.seal)
             _make(path, size, memory)
             _wait_for_donors(path, memory)
             record.write_down(uuid, name, "prepared", path, memory, size)

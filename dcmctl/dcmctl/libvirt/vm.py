@@ -229,6 +229,8 @@ def _risks(dom: Any, memory: Memory) -> str:
     text = f"; {exposed} has fewer copies" if file.copies > 1 else ""
     if file.lag_bytes:
         text += f"; {format_size(file.lag_bytes)} is not in files yet"
+    if file.seal:
+        text += "; its pages are encrypted before they leave"
     worst = worst_deaths({d.name: d.alone_bytes for d in file.donors}, file.together)
     return f"{text}; {worst}" if worst else text
 
@@ -243,7 +245,7 @@ def _set_live_redundancy(host: Host, dom: Any, memory: Memory, value: str) -> st
         return value
     if not dcmfs.mounts() or not _path(dom).exists():
         return None
-    hostd.set_redundancy(_path(dom), memory.chosen, value)
+    hostd.set_redundancy(_path(dom), memory.chosen, value, memory.seal)
     return value
 
 
@@ -410,8 +412,8 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
     p.add_argument(
         "--seal",
         choices=("yes", "no"),
-        help="with libdcm: whether pages are encrypted on this host before they leave, so that "
-        "donors need not be trusted (default: what host.conf says)",
+        help="whether pages are encrypted on this host before they leave, so that donors need not "
+        "be trusted (default: what hostd.conf or host.conf says)",
     )
     p.add_argument(
         "--free-page-reporting",

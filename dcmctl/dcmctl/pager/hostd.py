@@ -72,6 +72,7 @@ class HostFile:
     copies: int = 1  # slabs that an extent is to have, each on another donor
     exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
     lag_bytes: int = 0  # as Status.lag_bytes
+    seal: bool = False  # its pages are encrypted before they leave
     together: dict[str, int] = field(default_factory=dict)  # as Status.together
 
     @property
@@ -90,16 +91,18 @@ def socket_path() -> Path:
     return Path(os.environ.get("DCM_HOSTD_STATUS") or SOCKET)
 
 
-def choose(file: Path, chosen: tuple[str, ...], redundancy: str = "") -> None:
+def choose(file: Path, chosen: tuple[str, ...], redundancy: str = "", seal: str = "") -> None:
     """Write down for dcm-hostd which donors and @groups a new file may use; (): all donors.
 
-    `redundancy`: on how many donors each page is; "": what hostd.conf says.
+    `redundancy`: on how many donors each page is; `seal`: yes or no, whether pages are encrypted
+    before they leave; "": what hostd.conf says.
     """
     choice = socket_path().parent / "donors" / f"{file.name}.donors"
-    if not chosen and not redundancy:
+    given = [f"{key} = {v}" for key, v in (("redundancy", redundancy), ("seal", seal)) if v]
+    if not chosen and not given:
         choice.unlink(missing_ok=True)
         return
-    lines = [*(chosen or ("*",)), *([f"redundancy = {redundancy}"] if redundancy else [])]
+    lines = [*(chosen or ("*",)), *given]
     choice.parent.mkdir(mode=0o700, exist_ok=True)
     new = choice.with_suffix(".new")
     new.write_text("".join(f"{line}\n" for line in lines))
@@ -200,6 +203,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 copies=max(f.number("copies"), 1),
                 exposed_bytes=f.number("exposed_bytes"),
                 lag_bytes=f.number("lag_bytes"),
+                seal=f.raw("seal") is True,
                 together=read_together(f),
             )
         )
@@ -221,10 +225,10 @@ def reread(pid: int) -> None:
         raise DcmError(f"dcm-hostd (pid {pid}): {reason(exc)}") from None
 
 
-def set_redundancy(path: Path, chosen: tuple[str, ...], redundancy: str) -> None:
+def set_redundancy(path: Path, chosen: tuple[str, ...], redundancy: str, seal: str) -> None:
     """Change on how many donors a served file has each page.
 
-    `chosen`: its donors and @groups, as for choose().
+    `chosen`, `seal`: as they were given to choose().
     """
     pid, files = look()
     file = file_at(files, path)
@@ -232,7 +236,7 @@ def set_redundancy(path: Path, chosen: tuple[str, ...], redundancy: str) -> None
         raise DcmError(
             f"dcm-hostd does not serve {path}: its log says why (journalctl -u dcm-hostd)"
         )
-    choose(path, chosen, redundancy)
+    choose(path, chosen, redundancy, seal)
     reread(pid)
     deadline = time.monotonic() + CHANGE_MAX
     while file is not None and file.redundancy != redundancy:
