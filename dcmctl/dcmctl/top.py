@@ -145,6 +145,8 @@ def lines(sample: Sample) -> list[str]:
         if status.exposed_bytes:
             exposed = format_size(status.exposed_bytes)
             out.append(f"! {name}: {exposed} have fewer than {status.copies} copies")
+        if status.seal:
+            out.append(f"{name}: each page is encrypted on this host before it leaves")
         if status.lag_bytes:
             out.append(f"{name}: {format_size(status.lag_bytes)} is not in files yet")
         if status.lost_pages:

@@ -58,9 +58,10 @@ function update(row, { vm, rate, colors }, chosen, changes) {
 	});
 	const by = uses.map((use) => `${use.donor} ${format.size(use.bytes)}`).join(", ");
 	const content = vm.indirect_bytes === null ? "" : format.size(vm.indirect_bytes);
+	const sealed = vm.seal ? "sealed" : "";
 	const behind = vm.lag_bytes ? `${format.size(vm.lag_bytes)} not in files yet` : "";
 	say(indirect.querySelector(".indirect"),
-		[content, by && `lent by ${by}`, behind].filter(Boolean).join(", ") || "-");
+		[content, by && `lent by ${by}`, behind, sealed].filter(Boolean).join(", ") || "-");
 	say(faults.querySelector(".v"), format.count(rate?.faults_per_s));
 	const latency = vm.latency?.fault;
 	say(p50.querySelector(".v"), format.ns(latency?.p50));

@@ -142,7 +142,9 @@ def test_copies_are_shown(dcmctl: Cli, vms: Path) -> None:
         assert "3M exposed to one donor's death" in dcmctl("status", "vm1").stdout
         assert "sealed" not in dcmctl("status", "vm1").stdout
         server.status["seal"] = True
-        assert "each page is encrypted on this host" in dcmctl("status", "vm1").stdout
+        said = "each page is encrypted on this host"
+        assert said in dcmctl("status", "vm1").stdout
+        assert f"vm1: {said}" in dcmctl("top", "--once", "--interval", "0.1").stdout
         assert "at risk" not in dcmctl("status", "vm1").stdout
         server.status["near_bytes"] = 2 << 20
         said = "; copies of 2M are on one host or in one group"

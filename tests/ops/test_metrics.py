@@ -225,7 +225,7 @@ def test_kernel_pagers_are_told_too() -> None:
             kind: Latency.of_stats({"latency fault count": 2, "latency fault p50": 8000}, kind)
             for kind in LATENCIES
         },
-        error="", lag_bytes=8192,
+        error="", lag_bytes=8192, seal=True,
     )  # fmt: skip
     donor = estate.Donor(
         name="far", address="tcp:h:1", status=None, configured=True, state="lost",
@@ -243,6 +243,7 @@ def test_kernel_pagers_are_told_too() -> None:
     assert found[f"dcm_vm_lost_bytes{{{labels}}}"] == 4096
     assert found[f"dcm_vm_unprotected_bytes{{{labels}}}"] == 3 << 21
     assert found[f"dcm_vm_lag_bytes{{{labels}}}"] == 8192
+    assert found[f"dcm_vm_sealed{{{labels}}}"] == 1
     assert found[f"dcm_vm_extents_unbacked{{{labels}}}"] == 2
     assert found['dcm_host_donor_up{donor="far"}'] == 0
     assert found["dcm_host_hostd_up"] == 1

@@ -96,6 +96,7 @@ class Machine:
     copies: int = 1  # slabs that an extent is to have, each on another donor
     exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
     lag_bytes: int = 0  # as Status.lag_bytes
+    seal: bool | None = None  # pages are encrypted before they leave
     away: Away | None = None  # None if it can't be read
 
     @property
@@ -201,6 +202,7 @@ def _user_vm(vm: vmsock.Vm) -> tuple[Machine, Status | None]:
             away=Away.of_status(Fields(answer, vm.name)),
             exposed_bytes=status.exposed_bytes,
             lag_bytes=status.lag_bytes,
+            seal=status.seal,
         ),
         status,
     )
@@ -279,6 +281,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
         away=away,
         exposed_bytes=file.exposed_bytes,
         lag_bytes=file.lag_bytes,
+        seal=file.seal,
     )
 
 

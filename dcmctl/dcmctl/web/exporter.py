@@ -128,6 +128,11 @@ def _vm_memory(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
             vm.lag_bytes,
         ),
         (
+            "sealed",
+            "1 if the VM's pages are encrypted on this host before they leave, else 0.",
+            None if vm.seal is None else int(vm.seal),
+        ),
+        (
             "extents_unbacked",
             "Extents that wait for a slab: their memory can't leave this host.",
             vm.waiting_extents,
