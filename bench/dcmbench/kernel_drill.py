@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The drill on dcmfs: donors cut off, stopped and killed under a program whose memory is a file.
+"""Drills on dcmfs, under a program whose memory is a file: donors die, or dcm-hostd.
 
 Everything is in L1, the emulated VM of tests/vm: measure() boots one, and runs this file there,
-which writes its figures to a file. What is there is that of tests/faults: networks, dcm-hostd,
-and a program that checks every byte, and counts accesses that take longer than a second.
+which writes the figures of both to a file. What is there is that of tests/faults: networks,
+dcm-hostd, and a program that checks every byte, and counts accesses that take longer than a second.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.faults.dcmfs import Dcmfs
 from tests.faults.net import Net
 from tests.faults.paged import Victim, donor_in
 from tests.faults.place import Place
+from tests.framework.donor import Donor
 
 from .drills import Scale, hit
 from .host import BenchError
@@ -30,10 +32,11 @@ NAMES = ("d0", "d1", "d2", "d3")
 FILE = "vm-drill"
 MIB = 16
 # A donor that is cut off for less than the patience is not lost.
-SETTINGS = "redundancy = replica:2\nrebuild-rate = 0\npatience = 120s\n"
+SETTINGS = "rebuild-rate = 0\npatience = 120s\n"
 WHOLE_S = 600.0
 STEADY_S = 2.0
 BOOT_S = 600.0  # on a machine that does much else
+AWAYS_S = (0.0, 0.0, 0.0, 10.0)  # dcm-hostd is killed so often, and away for so long
 LIMIT_S = 2400.0
 FIGURES = "/tmp/figures"
 
@@ -66,8 +69,20 @@ class Drill:
         return sum(h.stops - h.stops_before for h in self.hits.values())
 
 
-def measure(s: Scale) -> Drill:
-    """Boot an L1 and run the drill in it."""
+@dataclasses.dataclass(frozen=True)
+class Restart:
+    """dcm-hostd killed and started again: accesses that took longer than 1 s, before and after."""
+
+    stops_before: int
+    stops: int
+    ops: int
+    lost_bytes: int
+    wrong_bytes: int
+    longest_s: float
+
+
+def measure(s: Scale) -> tuple[Drill, Restart]:
+    """Boot an L1 and run the drills in it."""
     from tests.faults import l1  # L1 itself has no QEMU to start others
     from tests.guest.vmharness import GuestError
     from tests.vm.bed import Bed
@@ -88,15 +103,16 @@ def measure(s: Scale) -> Drill:
                 raise BenchError(f"the VM's kernel complains: {' / '.join(wrong)[:300]}")
     except GuestError as e:
         raise BenchError(str(e)[:400]) from e
-    hits = {way: Hit(**hit) for way, hit in found.pop("hits").items()}
-    return Drill(hits=hits, **found)
+    hits = {way: Hit(**hit) for way, hit in found["drill"].pop("hits").items()}
+    return Drill(hits=hits, **found["drill"]), Restart(**found["restart"])
 
 
 class File:
     """The file, as dcm-hostd tells of it."""
 
-    def __init__(self, dcmfs: Dcmfs) -> None:
+    def __init__(self, dcmfs: Dcmfs, copies: int = 2) -> None:
         self.dcmfs = dcmfs
+        self.copies = copies
 
     def status(self) -> dict[str, Any]:
         """Empty if dcm-hostd gave none just now."""
@@ -104,12 +120,13 @@ class File:
         return found
 
     def whole(self) -> bool:
-        """Each extent has two slabs, and no page lacks a copy."""
+        """Each extent has its slabs, no page lacks a copy, and the donors are there."""
         s = self.status()
         if not s or not s["extents"]:
             return False
         slabs = sum(d["slabs"] for d in s["donors"])
-        return slabs == 2 * s["extents"] and not (s["exposed_bytes"] or s["filling"] or s["wanted"])
+        lacks = s["exposed_bytes"] if self.copies > 1 else 0
+        return slabs == self.copies * s["extents"] and not (lacks or s["filling"] or s["wanted"])
 
     def until_whole(self) -> None:
         """And it stays so for a while: connections may be about to be made again."""
@@ -156,22 +173,40 @@ def stops(victim: Victim, seconds: float) -> int:
     return int(victim.ask("stat", WHOLE_S)["stops"]) - before
 
 
-def drill(place: Place, window_s: float) -> Drill:
-    """In L1: hit one donor after the other."""
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Donors in networks of their own, dcmfs, and a program that uses a file of it."""
+
+    net: Net
+    donors: dict[str, Donor]
+    file: File
+    victim: Victim
+
+
+@contextlib.contextmanager
+def used(place: Place, names: Sequence[str], copies: int) -> Iterator[Bench]:
     with contextlib.ExitStack() as stack:
-        net = stack.enter_context(Net("host", *NAMES))
-        donors = {}
+        net = stack.enter_context(Net("host", *names))
+        donors: dict[str, Donor] = {}
         keys = None
-        for name in NAMES:
+        for name in names:
             donor = donor_in(place.folder(name), net[name], "tcp", keys=keys)
             donor.prefix = [*place.first, *donor.prefix]
             keys = donor.keys
             donors[name] = stack.enter_context(donor)
-        dcmfs = Dcmfs(place, net["host"], donors, budget=f"{MIB // 4}M", settings=SETTINGS)
-        file = File(stack.enter_context(dcmfs))
+        settings = SETTINGS + (f"redundancy = replica:{copies}\n" if copies > 1 else "")
+        dcmfs = Dcmfs(place, net["host"], donors, budget=f"{MIB // 4}M", settings=settings)
+        file = File(stack.enter_context(dcmfs), copies)
         victim = Victim(FILE, f"file:{dcmfs.mount / FILE}", place.folder("v"), mib=MIB)
         stack.enter_context(victim).ready(WHOLE_S)
         file.until_whole()
+        yield Bench(net, donors, file, victim)
+
+
+def drill(place: Place, window_s: float) -> Drill:
+    """In L1: hit one donor after the other."""
+    with used(place, NAMES, 2) as made:
+        file, victim = made.file, made.victim
         begin, left = filled(), set(NAMES)
         hits: dict[str, Hit] = {}
         for way in WAYS:
@@ -182,7 +217,7 @@ def drill(place: Place, window_s: float) -> Drill:
             left.remove(name)
             place.say(f"{way}: {name}")
             at = time.monotonic()
-            with hit(donors[name].pid, net[name], way):
+            with hit(made.donors[name].pid, made.net[name], way):
                 after = stops(victim, window_s)
                 if way == "sigkill":
                     file.until_lost(name)
@@ -194,8 +229,33 @@ def drill(place: Place, window_s: float) -> Drill:
                      end["longest_s"], copied)  # fmt: skip
 
 
+def restart(place: Place, window_s: float) -> Restart:
+    """In L1: kill dcm-hostd and start it again, while a program without copies goes on."""
+    with used(place, NAMES[:2], 1) as made:
+        dcmfs, victim = made.file.dcmfs, made.victim
+        quiet = after = 0
+        for away in AWAYS_S:
+            quiet += stops(victim, window_s / len(AWAYS_S))
+            place.say(f"dcm-hostd: away for {away:.0f} s")
+            before = int(victim.ask("stat", WHOLE_S)["stops"])
+            dcmfs.kill()
+            time.sleep(away)
+            dcmfs.serve()
+            made.file.until_whole()
+            time.sleep(window_s / len(AWAYS_S))
+            after += int(victim.ask("stat", WHOLE_S)["stops"]) - before
+        end = victim.ask("end", WHOLE_S)
+        return Restart(quiet, after, end["ops"], end["lost_bytes"], end["wrong_bytes"],
+                       end["longest_s"])  # fmt: skip
+
+
 if __name__ == "__main__":
-    at = Path("/tmp/drill")
-    at.mkdir(exist_ok=True)
-    done = drill(Place("kernel-drill", at, vm=True), float(sys.argv[1]))
-    Path(FIGURES).write_text(json.dumps(dataclasses.asdict(done)))
+    seconds = float(sys.argv[1])
+    figures: dict[str, Any] = {}
+    for name in ("drill", "restart"):
+        at = Path("/tmp") / name
+        at.mkdir(exist_ok=True)
+        there = Place(name, at, vm=True)
+        done: Drill | Restart = (drill if name == "drill" else restart)(there, seconds)
+        figures[name] = dataclasses.asdict(done)
+    Path(FIGURES).write_text(json.dumps(figures))

@@ -81,25 +81,40 @@ class Dcmfs:
             return {Path(file["path"]).name: file for file in json.loads(data)["files"]}
         return {}
 
-    def said(self, text: str) -> bool:
-        return text in self.log.read_text(errors="replace")
+    def said(self, text: str, since: int = 0) -> bool:
+        """Is the text in its log, after so many bytes of it?"""
+        return text.encode() in self.log.read_bytes()[since:]
+
+    def serve(self) -> None:
+        """Start dcm-hostd, until it serves the files."""
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                ["nice", "-n", "-15", *self.command], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log)  # fmt: skip
+        deadline = time.monotonic() + START_S
+        while not self.said("files there are served", begin):
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                said = self.log.read_text(errors="replace")[-500:]
+                raise CannotRun(f"dcm-hostd does not serve: {said}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """Kill dcm-hostd; the files stay."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
 
     def __enter__(self) -> Dcmfs:
         command = ["mount", "-t", "dcmfs", "-o", self.options, "dcm", str(self.mount)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CannotRun(f"no dcmfs here: {done.stderr.strip()}")
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                ["nice", "-n", "-15", *self.command], stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log)  # fmt: skip
-        deadline = time.monotonic() + START_S
-        while not self.said("files there are served"):
-            if time.monotonic() > deadline or self.process.poll() is not None:
-                said = self.log.read_text(errors="replace")[-500:]
-                self.close()
-                raise CannotRun(f"dcm-hostd does not serve: {said}")
-            time.sleep(0.1)
+        try:
+            self.serve()
+        except CannotRun:
+            self.close()
+            raise
         return self
 
     def __exit__(
