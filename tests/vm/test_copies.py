@@ -244,11 +244,15 @@ LOOK = """
 import os, sys
 there = plain = 0
 for link in os.scandir(f"/proc/{sys.argv[1]}/fd"):
-    if "memfd:dcm-slab" in os.readlink(link.path):
-        with open(link.path, "rb") as slab:
-            while page := slab.read(4096):
-                there += any(page)
-                plain += any(page) and bytes(64) in page
+    try:
+        if "memfd:dcm-slab" not in os.readlink(link.path):
+            continue
+    except FileNotFoundError:
+        continue  # a connection that has just ended
+    with open(link.path, "rb") as slab:
+        while page := slab.read(4096):
+            there += any(page)
+            plain += any(page) and bytes(64) in page
 print(there, plain)
 """
 
