@@ -415,6 +415,11 @@ def test_a_domain_on_donors(libvirt: Libvirt) -> None:
         v.host.donors[0].job.signal(signal.SIGKILL)
         until(lambda: v.host.said("donor near .* is lost"), v.log)
         work(guest, workload.held(90))
+        # What the guest frees is discarded.
+        guest.must("modprobe virtio_balloon", 60)
+        discarded = v.host.counter("DISCARDED_PAGES")
+        guest.must("sh work.sh unhold", 60)
+        until(lambda: v.host.counter("DISCARDED_PAGES") > discarded + 5000, v.log)
         assert v.host.counter("FETCHED_PAGES") > 3000
         assert v.host.counter("LOST_PAGES") == v.host.counter("ILLEGAL") == 0
         guest.destroy()
