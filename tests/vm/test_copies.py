@@ -297,5 +297,6 @@ def test_donors_see_no_plain_page(new_bed: NewBed, kind: str, seal: bool) -> Non
     host.job.signal(signal.SIGHUP)
     until(lambda: host.said(r"going on with \d+ slabs of the dcm-hostd before"), host.log)
     assert host.said("its pages are not sealed: donors have some already") is not seal
+    file.until_whole("served by the daemon that has started again")
     assert file.status()["seal"] is seal
     file.end()
