@@ -22,7 +22,7 @@ def test_units_in_the_kernel(bed: Bed) -> None:
     debug.make_modules(str(SOURCES))
     text = "".join(path.read_text() for path in SOURCES.glob("*_test.c"))
     suites = set(re.findall(r'\.name = "(dcmfs_\w+)"', text))
-    cases = re.findall(r"KUNIT_CASE(?:_SLOW)?\((\w+)\)", text)
+    cases = re.findall(r"KUNIT_CASE(?:_SLOW)?\(\s*(\w+)\)", text)
     assert len(suites) == 4 and len(cases) > 15
 
     module = debug.KERNEL_BUILD / "kunit" / "kunit" / "kvm-dcm-kunit.ko"

@@ -5,6 +5,7 @@
  * They are over RDMA as far as link.c knows; who makes them is here, and so is
  * the donor's memory at their other end.
  */
+#include <linux/delay.h>
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/module.h>
@@ -268,7 +269,8 @@ static void end_of_a_link_is_told(struct kunit *test)
 	struct kunit_mem *mem = kunit_mem(test, KUNIT_OPTIONS, KUNIT_EXTENT);
 	s32 __user *to = (s32 __user *)kunit_map(test, NULL, PAGE_SIZE);
 	struct file *first, *second;
-	int err;
+	u64 dead;
+	int err, i;
 
 	first = link_make(mem->vm, to, 1, DONOR, &err);
 	KUNIT_ASSERT_NOT_NULL(test, first);
@@ -289,11 +291,15 @@ static void end_of_a_link_is_told(struct kunit *test)
 	__fput_sync(second);
 	dcmfs_link_end_tell(newest->end, DCMFS_LINK_UP);
 	KUNIT_EXPECT_PTR_EQ(test, mem->vm->lane[1].link[DONOR], &newest->ep);
-	/* A dead one is taken away by the VM's thread. */
+	/* A dead one is taken away, here or by the VM's thread. */
 	mutex_lock(&mem->vm->lane[1].lock);
 	wire_kill(&newest->ep);
-	dcmfs_links_reap(mem->vm, &mem->vm->lane[1]);
+	dead = dcmfs_links_dead(&mem->vm->lane[1]);
 	mutex_unlock(&mem->vm->lane[1].lock);
+	KUNIT_EXPECT_EQ(test, dead, 1ull << DONOR);
+	dcmfs_links_reap(mem->vm, &mem->vm->lane[1], dead);
+	for (i = 0; READ_ONCE(closed) < 2 && i < 1000; i++)
+		msleep(1);
 	KUNIT_EXPECT_EQ(test, closed, 2);
 	KUNIT_EXPECT_EQ(test, mem->vm->lane[1].links, 0);
 }
