@@ -298,8 +298,8 @@ static void end_of_a_link_is_told(struct kunit *test)
 	mutex_unlock(&mem->vm->lane[1].lock);
 	KUNIT_EXPECT_EQ(test, dead, 1ull << DONOR);
 	dcmfs_links_reap(mem->vm, &mem->vm->lane[1], dead);
-	for (i = 0; READ_ONCE(closed) < 2 && i < 1000; i++)
-		msleep(1);
+	for (i = 0; READ_ONCE(closed) < 2 && i < 100; i++)
+		msleep(20);
 	KUNIT_EXPECT_EQ(test, closed, 2);
 	KUNIT_EXPECT_EQ(test, mem->vm->lane[1].links, 0);
 }
