@@ -127,6 +127,14 @@ static uint64_t alike(uint32_t extent)
 	return n;
 }
 
+/* An extent's first slab is lost: what was added is its first now. */
+static void first_lose(uint32_t extent)
+{
+	control_lose(&c, extent);
+	c.slab[extent] = id_of[extent];
+	c.file[extent] = copy[extent];
+}
+
 /* A slab that was empty gets what the other one has; then that one is lost. */
 static void filled(void)
 {
@@ -153,9 +161,7 @@ static void filled(void)
 		fail("%ju of %u pages are on both slabs", (uintmax_t)same,
 		     PAGES);
 	for (uint32_t e = 0; e < c.info.extents; e++) {
-		control_lose(&c, e);
-		c.slab[e] = id_of[e];
-		c.file[e] = copy[e];
+		first_lose(e);
 	}
 	all_check(1);
 }
@@ -169,9 +175,7 @@ static void written(void)
 	control_squeeze(&c);
 	for (uint32_t e = 0; e < c.info.extents; e++) {
 		fill(e);
-		control_lose(&c, e);
-		c.slab[e] = id_of[e];
-		c.file[e] = copy[e];
+		first_lose(e);
 	}
 	all_check(2);
 }
@@ -218,9 +222,7 @@ static void begun(void)
 	expect(ioctl(c.fd, DCMFS_IOC_FILL, &f), EAGAIN, "the first batch");
 	control_frames(&c, frames);
 	fill(1);
-	control_lose(&c, 1);
-	c.slab[1] = id_of[1];
-	c.file[1] = copy[1];
+	first_lose(1);
 	all_check(2);
 }
 
@@ -346,9 +348,7 @@ static void spoiled(void)
 	control_squeeze(&c);
 	for (uint32_t e = 0; e < c.info.extents; e++) {
 		fill(e);
-		control_lose(&c, e);
-		c.slab[e] = id_of[e];
-		c.file[e] = copy[e];
+		first_lose(e);
 	}
 	all_check(4);
 }
