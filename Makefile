@@ -110,6 +110,7 @@ kernel-check: deps-kernel
 
 unit: deps-test
 	@+$(MAKE) -j$(NPROC) -C tests/unit check
+	@+$(MAKE) --no-print-directory -C tests/unit wrong-lines
 
 torture: deps-test
 	@+$(MAKE) -C tests/torture run SECONDS=$(SECONDS) SEED=$(SEED)

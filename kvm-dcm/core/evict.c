@@ -183,6 +183,23 @@ static u16 pages_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
 	return thin;
 }
 
+/*
+ * Of @thin, pages of a locked block: those that can't just go. A fill leaves direct
+ * blocks to this, and once it has ended their donors may die.
+ */
+static u16 pages_owed(const struct dcm_lane *lane, u32 head, u16 thin)
+{
+	u8 fill = READ_ONCE(extent_of(lane->vm, head)->fill);
+
+	return fill & DCM_FILL_DONE ? thin : 0;
+}
+
+/* Pages leave thin: a fill that has passed them by, direct, has to come again. */
+static void leave_thin(const struct dcm_lane *lane, u32 head)
+{
+	WRITE_ONCE(extent_of(lane->vm, head)->thin, true);
+}
+
 /* A clean block: locked, BUSY or not; not locked on return. */
 static void evict_clean(struct dcm_lane *lane, u32 head, unsigned int order,
 			u32 frame)
@@ -204,17 +221,20 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
 	enum evict_result result = EVICT_STUCK;
 	u16 lag = dcm_lag_pages(vm, head, order);
-	u16 zero, pages, thin = pages_thin(lane, head, order, lag), more = 0;
+	u16 zero, pages, thin = pages_thin(lane, head, order, lag);
+	u16 owed = pages_owed(lane, head, thin), more = owed;
 	u32 frame = pd->frame;
 
 	if (whole)
-		more = page_mask(order) &
-		       (u16)~dcm_block_flag(vm, head, order,
-					    dcm_primary_bits(vm, head));
+		more |= page_mask(order) &
+			(u16)~dcm_block_flag(vm, head, order,
+					     dcm_primary_bits(vm, head));
 	/* What is here need not be read from a donor to be filled in. */
 	else if (unlikely(thin) && (!lane->down || lag))
-		more = thin & (u16)~dcm_block_inflight(vm, head, order);
+		more |= thin & (u16)~dcm_block_inflight(vm, head, order);
 	more &= (u16)~dirty;
+	if (unlikely(thin & (u16)~more))
+		leave_thin(lane, head);
 	if (!(dirty | more) && dcm_lag_drop(vm, head, lag)) {
 		evict_clean(lane, head, order, frame);
 		return EVICT_GONE;
@@ -255,8 +275,11 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		result = EVICT_CUT;
 	}
 	/* only @more, and that can wait */
-	if (unlikely(!dirty) && !whole && dcm_lag_drop(vm, head, lag)) {
+	if (unlikely(!(dirty | owed)) && !whole &&
+	    dcm_lag_drop(vm, head, lag)) {
 		pd_lock(pd);
+		if (unlikely(thin))
+			leave_thin(lane, head);
 		evict_clean(lane, head, order, frame);
 		return EVICT_GONE;
 	}
@@ -443,7 +466,8 @@ static unsigned int active_demote(struct dcm_lane *lane, u64 want)
 		}
 		v->dirty = dcm_block_flag(vm, head, v->order, PD_DIRTY);
 		v->drop = !v->dirty && !dcm_tune(vm, DCM_T_keep_clean) &&
-			  !dcm_lag_pages(vm, head, v->order);
+			  !dcm_lag_pages(vm, head, v->order) &&
+			  !pages_thin(lane, head, v->order, 0);
 		v->touched = 0;
 		v->observed = 0;
 		v->frame = DCM_NIL;

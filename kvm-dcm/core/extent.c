@@ -46,6 +46,7 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
 	to = ffs_u32(~(u32)e->used) - 1;
 	if (e->used)
 		WRITE_ONCE(e->thin, true);
+	WRITE_ONCE(e->fill, (u8)(e->fill & ~DCM_FILL_DONE));
 	/* its only slab may have been changed by a GC worker */
 	if (!(e->used & (e->used - 1)))
 		dcm_sums_forget(vm, extent);

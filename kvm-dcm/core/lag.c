@@ -29,7 +29,7 @@
  * lack slabs, and has them filled.
  *
  * Locking: pages are taken under their block's lock or BUSY, so a fill that began
- * later meets the block after that. @lag_old and @thin_pass are the slab worker's.
+ * later meets the block after that. @lag_old and @fill are the slab worker's.
  */
 #include "internal.h"
 
@@ -174,7 +174,8 @@ void dcm_lag_fill_begins(struct dcm_extent *e)
 	 * Whatever becomes thin from here on makes another pass. In one step: what
 	 * a lane has said before is not lost, nor what it says after.
 	 */
-	e->thin_pass |= cmpxchg(&e->thin, true, false);
+	if (cmpxchg(&e->thin, true, false))
+		WRITE_ONCE(e->fill, (u8)(e->fill | DCM_FILL_THIN));
 }
 
 /**
@@ -187,7 +188,7 @@ void dcm_lag_fill_begins(struct dcm_extent *e)
  */
 void dcm_lag_fill_leaves(struct dcm_vm *vm, struct dcm_extent *e, u32 pages)
 {
-	if (e->thin_pass || !e->files)
+	if (e->fill & DCM_FILL_THIN || !e->files)
 		WRITE_ONCE(e->thin, true);
 	if (e->files)
 		lag_add(vm, e, pages);
@@ -199,7 +200,7 @@ void dcm_lag_fill_ends(struct dcm_vm *vm, struct dcm_extent *e)
 	atomic64_sub((s64)e->lag_old, &e->lag);
 	atomic64_sub((s64)e->lag_old, &vm->lag);
 	e->lag_old = 0;
-	e->thin_pass = false;
+	WRITE_ONCE(e->fill, (u8)(e->fill & ~DCM_FILL_THIN));
 }
 
 /* An extent has no slab of files any more. */

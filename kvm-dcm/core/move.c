@@ -279,25 +279,6 @@ static bool block_free(u32 w)
 	return !(w & PD_BUSY) && pd_state(w) != DCM_WRITEBACK;
 }
 
-/* Pages of a direct block that open slots lack are written when they leave. */
-static void block_direct_fill(struct dcm_lane *lane, u32 head,
-			      unsigned int order)
-{
-	u8 open = READ_ONCE(extent_of(lane->vm, head)->open);
-	struct dcm_pd *pd = pd_of(lane->vm, head);
-	u32 i;
-
-	/* to files only when they must */
-	open &= (u8)~dcm_lag_slots(lane, head, 1u << order);
-
-	for (i = 0; i < 1u << order; i++) {
-		u32 w = pd_word(&pd[i]);
-
-		if (!(w & PD_DIRTY) && pd_lacks(w, open))
-			pd_set(&pd[i], PD_DIRTY | PD_GUESSED);
-	}
-}
-
 /*
  * Copy pages of a block to open slots that lack them. @left: how many may lag then,
  * if a part of it has to wait.
@@ -315,9 +296,8 @@ static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next,
 
 	*next = head + (1u << order);
 	*left = dcm_lag_left(vm, head, order);
+	/* what slots lack of a direct block they get when it leaves: pages_owed() */
 	if (wait || pd_state(pd_word(pd)) != DCM_NOTDIRECT) {
-		if (!wait)
-			block_direct_fill(lane, head, order);
 		pd_unlock(pd);
 		return wait ? STEP_LATER : STEP_NEXT;
 	}
@@ -454,7 +434,10 @@ int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor)
 		return -EAGAIN;
 	*cursor = 0;
 	dcm_lag_fill_ends(vm, e);
-	return READ_ONCE(e->thin) ? -EAGAIN : 0;
+	if (READ_ONCE(e->thin))
+		return -EAGAIN;
+	WRITE_ONCE(e->fill, DCM_FILL_DONE);
+	return 0;
 }
 
 /* The batch is complete. -EIO: a page could not be read from any slot. */

@@ -42,9 +42,10 @@
  * @pages: pages being written, a bit each
  * @zero: pages found zero
  * @clean: of @pages: those that slots of their sets have, and keep: they are
- *	written only to slots that lack them
+ *	written only to slots that lack them, of which @targets has one at least
  * @targets: slots it goes to
  * @behind: open slots that it does not go to: the pages lag (lag.c)
+ * @written: of @targets: slots that something is written to
  * @bad: of @targets: slots that a WRITE to failed
  * @doubt: pages of WRITEs that failed with their connection, by slot
  * @cancelled: the block was re-referenced: the page descriptor no longer
@@ -75,6 +76,7 @@ struct dcm_wb {
 	u16 doubt[DCM_SLOTS];
 	u8 targets;
 	u8 behind;
+	u8 written;
 	u8 bad;
 	bool in_use;
 	bool cancelled;
@@ -260,6 +262,14 @@ struct dcm_slot {
 	atomic_t inflight;
 };
 
+/* struct dcm_extent's @thin was set when the fill that is under way began */
+#define DCM_FILL_THIN 1u
+/*
+ * A fill has ended with @thin clear, and no slot was opened since: pages that are
+ * direct, and lack a slot, are written before they leave.
+ */
+#define DCM_FILL_DONE 2u
+
 /**
  * struct dcm_extent - a slab-sized part of the VM's pages
  * @slot: its slabs; pd_at() says which of them hold a page's content
@@ -273,7 +283,7 @@ struct dcm_slot {
  *	to them any more
  * @files: slots whose slab is a file, a bit each
  * @thin: pages may lack an open slot though others have them
- * @thin_pass: so they did when the fill that is under way began
+ * @fill: DCM_FILL_*; changed by the slab worker only
  * @attached: how many slabs have been attached
  * @ops: I/Os that succeeded, for the activity average
  * @lost_pages: pages lost with the slab that is being detached
@@ -291,7 +301,7 @@ struct dcm_extent {
 	u8 gone;
 	u8 files;
 	bool thin;
-	bool thin_pass;
+	u8 fill;
 	u32 attached;
 	atomic64_t ops;
 	atomic64_t lost_pages;

@@ -106,12 +106,15 @@ static void wb_make_ios(struct dcm_wb *wb, u8 slot, u16 pages)
 /*
  * Slots that have the pages, now that all WRITEs have ended. A slot that is lost
  * meanwhile may count: dcm_extent_lost() takes it out of all sets, after
- * dcm_slots_end().
+ * dcm_slots_end(). Unless one was written to, none does: the donors of the others
+ * may have died, and nobody has noticed.
  */
 static u8 wb_well(const struct dcm_vm *vm, const struct dcm_wb *wb)
 {
-	return wb->targets &
-	       (u8) ~(wb->bad | READ_ONCE(extent_of(vm, wb->gfn)->gone));
+	u8 well = wb->targets &
+		  (u8) ~(wb->bad | READ_ONCE(extent_of(vm, wb->gfn)->gone));
+
+	return well & wb->written ? well : 0;
 }
 
 /* The slots @well have the block's pages as they were when it was posted. */
@@ -366,6 +369,17 @@ void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb)
 	wb_free(lane, wb);
 }
 
+/* Pages of the block, a bit each, that all of these slots have. */
+static u16 pages_on_all(const struct dcm_wb *wb, u8 slots)
+{
+	u16 pages = page_mask(wb->order);
+
+	for (; slots; slots &= slots - 1)
+		pages &= dcm_block_flag(wb->lane->vm, wb->gfn, wb->order,
+					pd_at_bits(slots & -slots));
+	return pages;
+}
+
 /* Set what a claimed descriptor writes, and from where. Posts nothing. */
 static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 		    u16 clean, u32 frame)
@@ -383,6 +397,7 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 	wb->held = false;
 	wb->parked = false;
 	wb->clean = clean;
+	wb->written = 0;
 	wb->bad = 0;
 	wb->failed = false;
 	wb->copy = false;
@@ -394,6 +409,8 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 		wb->bad = to;
 		to = 0;
 	}
+	if (unlikely(wb->clean))
+		wb->clean &= (u16)~pages_on_all(wb, to);
 	for (m = to; m; m &= m - 1) {
 		u8 slot = (u8)(ffs_u32(m) - 1);
 		u16 lack = pages;
@@ -403,6 +420,8 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 				       dcm_block_flag(lane->vm, wb->gfn, order,
 						      pd_at_bits(1u << slot)));
 		wb_make_ios(wb, slot, lack);
+		if (likely(lack))
+			wb->written |= (u8)(1u << slot);
 	}
 	lane->wb_unposted++;
 	atomic64_add(1 << order, &lane->vm->wb_pages);

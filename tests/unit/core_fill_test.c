@@ -38,11 +38,10 @@ static void test_fill(void **state)
  * A page is here, clean, when a second slab is filled. Then the donor that alone
  * had it falls silent, the page leaves, and that donor is given up.
  */
-static void test_filled_while_here_and_clean(void **state)
+static void filled_while_here(bool thin)
 {
 	struct fake_backend *fb = copies_world(1);
 
-	(void)state;
 	tune(fb, "thin_after", 0);
 	tune(fb, "proactive_share", 0);
 	pd_clear(pd_of(fb->vm, PAGE), PD_WROTE);
@@ -52,11 +51,111 @@ static void test_filled_while_here_and_clean(void **state)
 	fill(fb);
 	assert_int_not_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
 	break_ways(fb, 0, ~0ull);
-	/* the lane finds out by another page */
+	/* the lane finds out by another page, which may be thin already */
+	fb->vm->extent[0].thin = thin;
 	put(fb, PAGE + 1);
 	push_out(fb, PAGE + 1, 1);
 	push_out(fb, PAGE, 1);
 	assert_int_equal(lose(fb, 0), 0);
+	get(fb, PAGE);
+	end(fb);
+}
+
+static void test_filled_while_here_and_clean(void **state)
+{
+	(void)state;
+	filled_while_here(false);
+	filled_while_here(true);
+}
+
+/*
+ * A page leaves, clean, when the fill has passed it by, and the lane can't write it to
+ * the slot that lacks it: the fill comes again.
+ */
+static void test_leaves_behind_the_fill(void **state)
+{
+	struct fake_backend *fb = copies_world(1);
+	u32 cursor = 0, n;
+
+	(void)state;
+	tune(fb, "thin_after", 0);
+	tune(fb, "proactive_share", 0);
+	pd_clear(pd_of(fb->vm, 0), PD_WROTE);
+	get(fb, 0);
+	attach(fb, 0, 1);
+	assert_int_equal(dcm_extent_fill(&fb->vm->lane[1], 0, &cursor),
+			 -EAGAIN);
+	assert_true(cursor > 0 && cursor < PAGES);
+	dcm_lane_down(&fb->vm->lane[0], 1);
+	push_out(fb, 0, 1);
+	assert_int_equal(at(fb, 0), 1);
+	for (n = 0; dcm_extent_fill(&fb->vm->lane[1], 0, &cursor); n++) {
+		assert_true(n < 10000);
+		fb_advance(fb, 10);
+		fb_poll(fb, 0);
+		fb_poll(fb, 1);
+	}
+	assert_int_equal(at(fb, 0), 3);
+	end(fb);
+}
+
+/* Both donors fall silent: the page stays until one takes it. */
+static void test_filled_while_here_and_none_answers(void **state)
+{
+	struct fake_backend *fb = copies_world(1);
+	u32 i;
+
+	(void)state;
+	tune(fb, "thin_after", 0);
+	tune(fb, "proactive_share", 0);
+	/* no other page is dirty */
+	for (i = 0; i < 300; i++)
+		get(fb, 1100 + i);
+	pd_clear(pd_of(fb->vm, PAGE), PD_WROTE);
+	get(fb, PAGE);
+	attach(fb, 0, 1);
+	fill(fb);
+	break_ways(fb, 0, ~0ull);
+	break_ways(fb, 1, ~0ull);
+	for (i = 0; i < 4000; i++)
+		glance(fb, 1100 + i % 400);
+	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
+	for (i = 0; i < fb->cfg.nr_lanes; i++)
+		fb->lane[i].way[1].welcome_at = 0;
+	assert_int_equal(lose(fb, 0), 0);
+	push_out(fb, PAGE, 1);
+	assert_int_equal(at(fb, PAGE), 2);
+	get(fb, PAGE);
+	end(fb);
+}
+
+/*
+ * As above, and both donors are well: the page goes to the second one only. The
+ * first is the primary, and its GC worker would see a write.
+ */
+static void test_here_when_filled_and_written_to_one(void **state)
+{
+	struct fake_backend *fb = copies_world(1);
+	u64 writes;
+	u32 i;
+
+	(void)state;
+	tune(fb, "proactive_share", 0);
+	/* no other page is dirty */
+	for (i = 0; i < 300; i++)
+		get(fb, 1100 + i);
+	pd_clear(pd_of(fb->vm, PAGE), PD_WROTE);
+	get(fb, PAGE);
+	attach(fb, 0, 1);
+	fill(fb);
+	assert_int_equal(at(fb, PAGE), 1);
+	writes = fb->nr_writes;
+	for (i = 0; state_of(fb, PAGE) != DCM_NOTDIRECT; i++) {
+		assert_true(i < 4000);
+		glance(fb, 1100 + i % 400);
+	}
+	assert_int_equal(fb->nr_writes - writes, 1);
+	assert_int_equal(at(fb, PAGE), 3);
 	get(fb, PAGE);
 	end(fb);
 }
@@ -216,6 +315,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fill),
 		cmocka_unit_test(test_filled_while_here_and_clean),
+		cmocka_unit_test(test_leaves_behind_the_fill),
+		cmocka_unit_test(test_filled_while_here_and_none_answers),
+		cmocka_unit_test(test_here_when_filled_and_written_to_one),
 		cmocka_unit_test(test_fill_of_a_part),
 		cmocka_unit_test(test_drain_of_a_copy),
 		cmocka_unit_test(test_all_three_slabs_are_wanted_back),

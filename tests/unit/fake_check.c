@@ -165,16 +165,13 @@ static u8 page_lacks(const struct fake_backend *fb, u32 gfn)
 	return at ? e->open & (u8)~at : 0;
 }
 
-/* A page that an open slot lacks is known to the control plane. */
-static void check_thin(struct walk *k, u32 gfn, bool busy)
+/* A page that left, and that an open slot lacks, is known to the control plane. */
+static void check_thin(struct walk *k, u32 gfn)
 {
 	struct fake_backend *fb = k->fb;
 	u32 extent = gfn >> fb->vm->extent_shift;
 	const struct dcm_extent *e = &fb->vm->extent[extent];
 
-	/* it is written to the others just now */
-	if (busy)
-		return;
 	if ((page_lacks(fb, gfn) & ~e->files) && !e->thin &&
 	    extent != fb->filling)
 		fb_violation(fb, "thin, and nothing says so: %s",
@@ -187,7 +184,7 @@ static void note_lag(struct walk *k, u32 gfn)
 	u32 extent = gfn >> k->fb->vm->extent_shift;
 	const struct dcm_extent *e = &k->fb->vm->extent[extent];
 
-	if (page_lacks(k->fb, gfn) && !e->thin && !e->thin_pass)
+	if (page_lacks(k->fb, gfn) && !e->thin && !(e->fill & DCM_FILL_THIN))
 		k->lag[extent]++;
 }
 
@@ -251,8 +248,8 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 		if (s == DCM_NOTDIRECT ||
 		    (!(pw & PD_DIRTY) && !(fb->page[head + i] & FH_DIRTY)))
 			check_remote(fb, head + i, "fsck");
-		if ((s == DCM_NOTDIRECT || !(pw & PD_DIRTY)) && !(w & PD_BUSY))
-			check_thin(k, head + i, w & PD_BUSY);
+		if (s == DCM_NOTDIRECT && !(w & PD_BUSY))
+			check_thin(k, head + i);
 		if (s == DCM_NOTDIRECT)
 			note_lag(k, head + i);
 	}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""wrong_lines.py [NUMBER...] - the core's tests must fail when a line of the core is wrong
+"""wrong_lines.py [--dry-run] [NUMBER...] - the core's tests must fail when a line is wrong
 
 Each entry of WRONG replaces one line of the core, as a mistake would. The tests of TESTS are linked
 with that file and run until one of them fails, core_model_test last. Prints a line for each
 mistake, and exits with 1 if one was not noticed. Builds with gcc in a directory of its own; STEPS
-is handed to core_model_test.
+is handed to core_model_test. With --dry-run only looks whether the core has each line.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ WRONG = [
     Wrong(
         "a page keeps an old sum that is written while sums are off",
         "sum.c",
-        "		WRITE_ONCE(sum[at + i], v);",
-        "		if (v) WRITE_ONCE(sum[at + i], v);",
+        "			   0;\n		WRITE_ONCE(sum[at + i], v);",
+        "			   0;\n		if (v) WRITE_ONCE(sum[at + i], v);",
     ),
     Wrong(
         "an extent with one slab keeps its sums",
@@ -203,8 +203,8 @@ WRONG = [
     Wrong(
         "a page in doubt is evicted",
         "evict.c",
-        "if (!(pages & dcm_block_inflight(vm, head, order))) {",
-        "if (1) {",
+        "if (pages && !(pages & dcm_block_inflight(vm, head, order))) {",
+        "if (pages) {",
     ),
     Wrong(
         "a page in doubt is filled",
@@ -213,10 +213,22 @@ WRONG = [
         "\t\tif (0)\n",
     ),
     Wrong(
-        "a page that is here stays clean when a slab is filled",
-        "move.c",
-        "pd_set(&pd[i], PD_DIRTY | PD_GUESSED);",
-        ";",
+        "a clean page goes that a fill left to eviction",
+        "evict.c",
+        "fill & DCM_FILL_DONE ? thin : 0;",
+        "!READ_ONCE(extent_of(lane->vm, head)->thin) ? thin : 0;",
+    ),
+    Wrong(
+        "a clean page goes though no slot took it",
+        "writeback.c",
+        "	return well & wb->written ? well : 0;",
+        "	return well;",
+    ),
+    Wrong(
+        "a clean page that a fill has passed by goes, and no other fill follows",
+        "evict.c",
+        "	WRITE_ONCE(extent_of(lane->vm, head)->thin, true);",
+        "	;",
     ),
     Wrong(
         "a block is read from a slot that its first page is on",
@@ -318,13 +330,18 @@ def compile_one(source: Path, into: Path) -> Path:
     return out
 
 
-def run_wrong(wrong: Wrong, objects: dict[str, Path], scratch: Path) -> str | None:
-    """The test that failed and why, or None."""
+def wrong_text(wrong: Wrong) -> str:
+    """The file with the mistake in it."""
     text = (CORE / wrong.file).read_text()
     if text.count(wrong.right) != 1:
         raise SystemExit(f"wrong_lines: {wrong.file} does not have {wrong.right!r} once")
+    return text.replace(wrong.right, wrong.wrong)
+
+
+def run_wrong(wrong: Wrong, objects: dict[str, Path], scratch: Path) -> str | None:
+    """The test that failed and why, or None."""
     source = scratch / wrong.file
-    source.write_text(text.replace(wrong.right, wrong.wrong))
+    source.write_text(wrong_text(wrong))
     linked = objects | {source.name: compile_one(source, scratch)}
     for test in TESTS:
         parts = [o for n, o in linked.items() if n[:-2] not in TESTS or n[:-2] == test]
@@ -345,7 +362,12 @@ def run_wrong(wrong: Wrong, objects: dict[str, Path], scratch: Path) -> str | No
 
 def main() -> int:
     """Compile the core once, then try each mistake."""
-    chosen = [int(a) for a in sys.argv[1:]] or list(range(1, len(WRONG) + 1))
+    numbers = [int(a) for a in sys.argv[1:] if a != "--dry-run"]
+    chosen = numbers or list(range(1, len(WRONG) + 1))
+    for n in chosen:
+        wrong_text(WRONG[n - 1])
+    if "--dry-run" in sys.argv[1:]:
+        return 0
     os.environ.setdefault("STEPS", "4000000")
     missed = 0
     with tempfile.TemporaryDirectory() as name:
