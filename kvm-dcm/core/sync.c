@@ -66,7 +66,7 @@ static void seen_add(struct dcm_lane *lane, u32 gfn, u32 nr)
 }
 
 /**
- * dcm_sync_failed() - a copy was not written: forget that it was sent
+ * dcm_sync_failed() - a copy is not on the primary: forget that it was sent
  * @lane: the lane that wrote it; the caller's
  * @head: its block
  * @order: its size
@@ -169,6 +169,12 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 		pd_unlock(pd);
 		if (err == -ENODEV)
 			vm->ops->want_slab(vm, head >> vm->extent_shift);
+		return SYNC_AGAIN;
+	}
+	/* its donor is down */
+	if (unlikely(!(pd_at_bits(wb->targets) & dcm_primary_bits(vm, head)))) {
+		dcm_wb_unclaim(lane, wb);
+		pd_unlock(pd);
 		return SYNC_AGAIN;
 	}
 	dcm_queue_out(vm, head, order);

@@ -175,13 +175,13 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	u8 well = wb_well(vm, wb);
 
 	atomic64_sub(1 << order, &vm->wb_pages);
-	if (!well) {
-		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
+	if (!(pd_at_bits(well) & dcm_primary_bits(vm, head)))
 		dcm_sync_failed(lane, head, order);
-	} else {
+	if (!well)
+		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
+	else
 		/* no longer FRESH either: it was not written since */
 		pages_written(lane, wb, well, PD_DIRTY | PD_GUESSED | PD_FRESH);
-	}
 	if (unlikely(wb->bad))
 		wb_doubt(lane, wb);
 	dcm_slots_end(vm, head, wb->targets);

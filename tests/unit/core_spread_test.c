@@ -132,6 +132,33 @@ static void test_thin_pages_are_synced(void **state)
 	}
 }
 
+/*
+ * Pages stay here while they are synced, and the WRITE to the primary fails, or is
+ * not made: they are written again, until the primary has them.
+ */
+static void test_writes_to_the_primary_that_fail_are_repeated(void **state)
+{
+	u32 after, i;
+
+	(void)state;
+	for (after = 0; after < 2; after++) {
+		struct fake_backend *fb = copies_world(2);
+
+		tune(fb, "thin_after", after * 200);
+		for (i = FROM; i < FROM + NR; i++)
+			put(fb, i);
+		assert_true(dcm_slot_primary(&fb->vm->extent[0]) == 0);
+		break_ways(fb, 0, fb->tick + 50000);
+		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+		for (i = FROM; i < FROM + NR; i++) {
+			assert_true(at(fb, i) & 1);
+			assert_false(pd_word(pd_of(fb->vm, i)) & PD_DIRTY);
+		}
+		fb_fsck(fb, false);
+		end(fb);
+	}
+}
+
 /* All slabs have what the worker did; what it left alone is not written again. */
 static void test_spread(void **state)
 {
@@ -308,6 +335,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_primary),
 		cmocka_unit_test(test_thin_pages_are_synced),
+		cmocka_unit_test(
+			test_writes_to_the_primary_that_fail_are_repeated),
 		cmocka_unit_test(test_spread),
 		cmocka_unit_test(test_revert),
 		cmocka_unit_test(test_keep),

@@ -309,6 +309,12 @@ WRONG = [
         "if (keep) {",
     ),
     Wrong(
+        "what was written to a copy only is synced",
+        "writeback.c",
+        "if (!(pd_at_bits(well) & dcm_primary_bits(vm, head)))",
+        "if (!well)",
+    ),
+    Wrong(
         "a revert leaves pages on the primary",
         "spread.c",
         "pd_clear(pd_of(vm, gfn), primary);",
