@@ -10,6 +10,7 @@
 #   BUILD=DIR      where output goes (build/ at the top); a build with other
 #                  flags or another compiler takes another BUILD
 #   CC=gcc|clang   compiler
+#   CCACHE=        compile without ccache, which is used where it is installed
 #   WERROR=1       warnings are errors
 #   SANITIZE=address,undefined | thread
 #   PREFIX= LIBDIR= DESTDIR=   where `make install` puts things (install.mk)
@@ -23,6 +24,15 @@ override BUILD := $(abspath $(BUILD))
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+# Tests compile all by two compilers, and much with sanitizers: a fresh clone takes what another
+# has compiled. Paths below the clone count from there, so that they are the same.
+ifeq ($(origin CCACHE),undefined)
+CCACHE := $(shell command -v ccache)
+endif
+DCM_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvm-dcm
+export CCACHE CCACHE_DIR := $(DCM_CACHE)/ccache
+export CCACHE_BASEDIR := $(DCM_ROOT)
+export CCACHE_NOHASHDIR := 1
 PKG_CONFIG ?= pkg-config
 WERROR ?= 1
 SANITIZE ?=
@@ -61,7 +71,7 @@ $(BUILD)/obj/$(1)/flags: export DCM_FLAGS_LINE = $$(CC) $$(DCM_CFLAGS) $(2)
 $(BUILD)/obj/$(1)/%.o: $(DCM_ROOT)/%.c $(BUILD)/obj/$(1)/flags
 	@mkdir -p $$(@D)
 	@echo "  CC      $$(patsubst $(DCM_ROOT)/%,%,$$<)"
-	@$$(CC) $$(DCM_CFLAGS) $(2) -MMD -MP -c -o $$@ $$<
+	@$$(CCACHE) $$(CC) $$(DCM_CFLAGS) $(2) -MMD -MP -MT $$@ -c -o $$@ $$<
 -include $$(wildcard $(foreach deep,* */* */*/*,$(BUILD)/obj/$(1)/$(deep)/*.d))
 endef
 

@@ -43,7 +43,7 @@ packages() {
 		;;
 	test)
 		packages build
-		echo clang libclang-rt-dev llvm libcmocka-dev libjemalloc2 python3 \
+		echo ccache clang libclang-rt-dev llvm libcmocka-dev libjemalloc2 python3 \
 			python3-venv openssl ca-certificates git \
 			python3-libvirt libxml2-utils zsh
 		;;
