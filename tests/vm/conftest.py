@@ -68,9 +68,10 @@ def emulators(bed: Bed) -> bool:
 
 
 class Shared:
-    """The session's L1; another one after something went wrong in it."""
+    """An L1 of the session's; another one after something went wrong in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, spec: Spec) -> None:
+        self.name, self.spec = name, spec
         self.bed: Bed | None = None
         self.count = 0
 
@@ -79,8 +80,7 @@ class Shared:
             self.drop()
         if self.bed is None:
             self.count += 1
-            shared = Spec(cpus=3, kernel=debug.KERNEL, patience=debug.PATIENCE)
-            self.bed = boot(shared, f"shared-{self.count}")
+            self.bed = boot(self.spec, f"{self.name}-{self.count}")
         return self.bed
 
     def drop(self) -> None:
@@ -112,9 +112,9 @@ def judge(wrong: list[str], bed: Bed) -> None:
         pytest.fail(f"L1 complains (its console is in {bed.keep}):\n{text}", pytrace=False)
 
 
-@pytest.fixture(scope="session")
-def shared_bed() -> Iterator[Shared]:
-    shared = Shared()
+@contextlib.contextmanager
+def ended(shared: Shared) -> Iterator[Shared]:
+    """Its last L1 is judged by how it powers off, too."""
     try:
         yield shared
         if shared.bed is not None:
@@ -123,10 +123,25 @@ def shared_bed() -> Iterator[Shared]:
         shared.drop()
 
 
-@pytest.fixture
-def bed(shared_bed: Shared, request: pytest.FixtureRequest) -> Iterator[Bed]:
-    """The L1 that all tests share, judged after each."""
-    bed = shared_bed.get()
+@pytest.fixture(scope="session")
+def shared_bed() -> Iterator[Shared]:
+    spec = Spec(cpus=3, kernel=debug.KERNEL, patience=debug.PATIENCE)
+    with ended(Shared("shared", spec)) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
+def shared_host_bed() -> Iterator[Shared]:
+    # a debug kernel needs some for itself, and donors keep room for the rest of L1
+    memory = 1792 if debug.TREE else 1280
+    spec = Spec(memory, kvm=False, guest=False, kernel=debug.KERNEL, patience=debug.PATIENCE)
+    with ended(Shared("host", spec)) as shared:
+        yield shared
+
+
+def lent(shared: Shared, request: pytest.FixtureRequest) -> Iterator[Bed]:
+    """That L1, judged after the test."""
+    bed = shared.get()
     begin = time.monotonic()
     bed.l2_consoles.clear()
     bed.mark(f"begin {request.node.name}")
@@ -139,8 +154,22 @@ def bed(shared_bed: Shared, request: pytest.FixtureRequest) -> Iterator[Bed]:
         if not wrong and "kvm_dcm " in bed.get("/proc/modules").decode():
             wrong.append("left in L1: kvm-dcm.ko")
         if wrong or request.node.stash.get(FAILED, False):
-            shared_bed.drop()
+            shared.drop()
     judge(wrong, bed)
+
+
+@pytest.fixture
+def bed(shared_bed: Shared, request: pytest.FixtureRequest) -> Iterator[Bed]:
+    """The L1 that all tests share."""
+    yield from lent(shared_bed, request)
+
+
+@pytest.fixture
+def host_bed(shared_host_bed: Shared, request: pytest.FixtureRequest) -> Iterator[Bed]:
+    """The smaller one that all tests of host.Host share, with nothing of theirs in it."""
+    for bed in lent(shared_host_bed, request):
+        bed.must("dmesg --clear; rm -rf /run/dcm /run/dcm-hostd /tmp/*")
+        yield bed
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.vm import debug
-from tests.vm.conftest import NewBed
+from tests.vm.bed import Bed
 from tests.vm.host import FIRST, LONG, PLAIN, SLOW_VERBS, Host, Use, slow, until
 from tests.vm.host import built as built
 
@@ -26,7 +26,7 @@ NONE_THIN = "thin_after = 10000\n"
 
 
 def copied(
-    new_bed: NewBed,
+    host_bed: Bed,
     kind: str,
     names: str = "near next third",
     tunables: str = NONE_THIN,
@@ -35,10 +35,9 @@ def copied(
     seal: str = "",
 ) -> Host:
     """An L1 whose files have two copies of each page."""
-    bed = new_bed(guest=False, kvm=False, memory_mib=1792 if debug.TREE else 1280)
     settings = f"redundancy = {redundancy}\nrebuild-rate = 0\n"
     return Host(
-        bed, kind, budget=f"{BUDGET_MIB}M",
+        host_bed, kind, budget=f"{BUDGET_MIB}M",
         names=names, settings=settings, tunables=tunables, files=files, seal=seal,
     )  # fmt: skip
 
@@ -98,9 +97,9 @@ def reads(host: Host) -> dict[str, int]:
 
 @pytest.mark.parametrize("kind", ["tcp", slow("unix"), SLOW_VERBS])
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_donors_die_one_by_one(new_bed: NewBed, kind: str) -> None:
+def test_donors_die_one_by_one(host_bed: Bed, kind: str) -> None:
     """With two copies and a third donor a second death loses nothing either."""
-    host = copied(new_bed, kind)
+    host = copied(host_bed, kind)
     file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     assert all(d["slabs"] for d in file.status()["donors"])
@@ -121,9 +120,9 @@ def test_donors_die_one_by_one(new_bed: NewBed, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_all_donors_of_memory_die(new_bed: NewBed) -> None:
+def test_all_donors_of_memory_die(host_bed: Bed) -> None:
     """With `disk` each page is on a donor of files too; it is read from there only then."""
-    host = copied(new_bed, "tcp", "near next", redundancy="disk", files="disk")
+    host = copied(host_bed, "tcp", "near next", redundancy="disk", files="disk")
     file = File(host, Use(host, SIZE_MIB))
     file.until_whole("a slab of memory and one of files for each extent")
     status = file.status()
@@ -143,9 +142,9 @@ def test_all_donors_of_memory_die(new_bed: NewBed) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_a_donor_that_is_stopped_holds_nobody_up(new_bed: NewBed) -> None:
+def test_a_donor_that_is_stopped_holds_nobody_up(host_bed: Bed) -> None:
     """Pages are read from the other one meanwhile; afterwards it gets what it missed."""
-    host = copied(new_bed, "tcp", "near next", tunables="")
+    host = copied(host_bed, "tcp", "near next", tunables="")
     file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     host.donors[0].job.signal(signal.SIGSTOP)
@@ -161,11 +160,9 @@ def test_a_donor_that_is_stopped_holds_nobody_up(new_bed: NewBed) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_a_file_gets_copies_while_it_is_used(new_bed: NewBed) -> None:
+def test_a_file_gets_copies_while_it_is_used(host_bed: Bed) -> None:
     """Its choice says so, and takes them away again; a new daemon keeps to it."""
-    memory = 1792 if debug.TREE else 1280
-    bed = new_bed(guest=False, kvm=False, memory_mib=memory)
-    host = Host(bed, "tcp", budget=f"{BUDGET_MIB}M")
+    host = Host(host_bed, "tcp", budget=f"{BUDGET_MIB}M")
     choices = "/run/dcm-hostd/donors"
     file = File(host, Use(host, SIZE_MIB))
     until(lambda: sum(d.used() for d in host.donors) >= (SIZE_MIB - BUDGET_MIB) << 20, "both lend")
@@ -194,9 +191,9 @@ def test_a_file_gets_copies_while_it_is_used(new_bed: NewBed) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tcp", SLOW_VERBS])
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_the_daemon_is_killed_in_a_rebuild(new_bed: NewBed, kind: str) -> None:
+def test_the_daemon_is_killed_in_a_rebuild(host_bed: Bed, kind: str) -> None:
     """Another one goes on with the slabs, and with the copying."""
-    host = copied(new_bed, kind)
+    host = copied(host_bed, kind)
     file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     filled = host.counter("FILLED_PAGES")
@@ -223,9 +220,9 @@ done
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tcp", SLOW_VERBS])
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_a_donor_gives_wrong_bytes(new_bed: NewBed, kind: str) -> None:
+def test_a_donor_gives_wrong_bytes(host_bed: Bed, kind: str) -> None:
     """All that is read comes from the other donor, and the kernel's log names the bad one."""
-    host = copied(new_bed, kind, "near next")
+    host = copied(host_bed, kind, "near next")
     file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     host.bed.must(SPOIL.format(pid=host.donors[1].job.pid))
@@ -272,10 +269,10 @@ def pages_on(host: Host, donor: int) -> tuple[int, int]:
     ],
 )
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_donors_see_no_plain_page(new_bed: NewBed, kind: str, seal: bool) -> None:
+def test_donors_see_no_plain_page(host_bed: Bed, kind: str, seal: bool) -> None:
     """Of a sealed file, also over RDMA and connections that are not encrypted. What a donor
     changes is read from the other one. The file stays sealed when the configuration changes."""
-    host = copied(new_bed, kind, "near next", seal="yes" if seal else "")
+    host = copied(host_bed, kind, "near next", seal="yes" if seal else "")
     file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     status = file.status()

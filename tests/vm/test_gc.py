@@ -19,8 +19,9 @@ import pytest
 
 from tests.framework.paths import BUILD
 from tests.vm import debug
+from tests.vm.conftest import seed
 from tests.vm.job import Job
-from tests.vm.conftest import NewBed, seed
+from tests.vm.bed import Bed
 from tests.vm.host import LONG, MOUNT, Host, slow, until
 
 TOOL = BUILD / "tests-pager" / "heap_check"
@@ -40,14 +41,13 @@ def built() -> None:
 
 
 @pytest.fixture
-def host(new_bed: NewBed, request: pytest.FixtureRequest) -> Host:
+def host(host_bed: Bed, request: pytest.FixtureRequest) -> Host:
     """An L1 with a file that is half a heap, and all there is to collect it."""
-    bed = new_bed(guest=False, kvm=False, memory_mib=1536 if debug.TREE else 1024)
     # donors look for it when they start
-    bed.put(debug.PROGRAMS / "dcm-gc-worker", "/tmp/dcm-gc-worker", 0o755)
-    host = Host(bed, getattr(request, "param", "unix"), budget="9M", capacity="96M")
-    bed.put(TOOL, "/tmp/heap_check", 0o755)
-    bed.must(["truncate", "-s", SIZE, FILE])
+    host_bed.put(debug.PROGRAMS / "dcm-gc-worker", "/tmp/dcm-gc-worker", 0o755)
+    host = Host(host_bed, getattr(request, "param", "unix"), budget="9M", capacity="96M")
+    host_bed.put(TOOL, "/tmp/heap_check", 0o755)
+    host_bed.must(["truncate", "-s", SIZE, FILE])
     until(lambda: host.said(f"{FILE}: served"), host.log)
     return host
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.framework.paths import TOP
 from tests.vm import debug
-from tests.vm.conftest import NewBed
+from tests.vm.bed import Bed
 from tests.vm.host import (
     FIRST,
     LONG,
@@ -34,11 +34,8 @@ from tests.vm.host import built as built
 
 
 @pytest.fixture
-def host(new_bed: NewBed, request: pytest.FixtureRequest) -> Host:
-    kind = getattr(request, "param", "unix")
-    # The debug kernel needs some for itself, and donors keep room for the rest of L1.
-    memory = 1536 if debug.TREE else 1024
-    return Host(new_bed(guest=False, kvm=False, memory_mib=memory), kind)
+def host(host_bed: Bed, request: pytest.FixtureRequest) -> Host:
+    return Host(host_bed, getattr(request, "param", "unix"))
 
 
 @pytest.mark.parametrize("host", [slow("unix"), "tcp", slow("plain"), SLOW_VERBS], indirect=True)
@@ -238,12 +235,10 @@ def test_dead_donors_of_this_host_lose_nothing(host: Host) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["unix", "tcp", VERBS_HOST])
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_a_donor_is_suspended(new_bed: NewBed, kind: str) -> None:
+def test_a_donor_is_suspended(host_bed: Bed, kind: str) -> None:
     """Who uses its memory waits, and nothing is lost. For longer than the patience: over TCP it is
     as if it had died, and it lends again later. What can be used without it is moved."""
-    memory = 1536 if debug.TREE else 1024
-    host = Host(new_bed(guest=False, kvm=False, memory_mib=memory), kind,
-                patience=f"{20 * debug.PATIENCE}s")
+    host = Host(host_bed, kind, patience=f"{20 * debug.PATIENCE}s")
     near, far = host.donors
     use = Use(host, 64)
     until(lambda: near.used() and far.used(), "both lend")
@@ -356,17 +351,11 @@ def test_the_daemon_comes_back(host: Host) -> None:
 
 @pytest.mark.parametrize("kind", [slow("unix"), "tcp"])
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_the_daemon_is_away_for_longer_than_patience(new_bed: NewBed, kind: str) -> None:
+def test_the_daemon_is_away_for_longer_than_patience(host_bed: Bed, kind: str) -> None:
     """Donors see by the kernel's connections that their memory is used, and when it is not."""
     patience = 8 * debug.PATIENCE
     limits = f"[limits]\npatience = {patience}s\n"
-    memory = 1536 if debug.TREE else 1024
-    host = Host(
-        new_bed(guest=False, kvm=False, memory_mib=memory),
-        kind,
-        patience=f"{patience}s",
-        donors=limits,
-    )
+    host = Host(host_bed, kind, patience=f"{patience}s", donors=limits)
     use = Use(host, 64)
     until(lambda: all(d.used() for d in host.donors), "both lend")
     host.job.signal(signal.SIGKILL)
