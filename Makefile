@@ -262,7 +262,8 @@ stage = '$(subst =,=$(STAGE_MAKE) ,$(1))$(2:%= %)'
 stages = $(foreach s,$(1),$(call stage,$(s),$(2)))
 
 # At least one real test of every part. The longest stages are first, those with a VM (+) before
-# all: they take one of the two processors, and others run beside them.
+# all: they take one of the two processors, and others run beside them. What is left of them in
+# the end runs two at a time.
 test: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build \
 		kernel+@3600=test-kernel qemu+@3600=test-qemu guest+@1500=test-guest \

@@ -97,6 +97,7 @@ RIGHT_CLOCK = """\
 """
 
 
+@pytest.mark.slow
 def test_an_l1_whose_clock_is_wrong_is_not_used(tmp_path: Path) -> None:
     """Its kernel would complain of lockups that are none. It boots once more, then is given up."""
     assert wrong_clock(WRONG_CLOCK)
@@ -111,6 +112,7 @@ def test_an_l1_whose_clock_is_wrong_is_not_used(tmp_path: Path) -> None:
     assert bed.closed and not bed.running()
 
 
+@pytest.mark.slow
 def test_an_l1_whose_emulator_crashes_at_its_boot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,7 +301,9 @@ with Bed(Spec(memory_mib=512, guest=False)) as bed:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_an_l1_ends_with_whoever_started_it(number: signal.Signals, short_tmp: Path) -> None:
     """Killed without a chance to end it, or interrupted while a command runs."""
     owner = subprocess.Popen(

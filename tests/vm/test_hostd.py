@@ -182,7 +182,7 @@ def test_a_file_uses_the_donors_it_may(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", ["tcp", VERBS_HOST], indirect=True)
+@pytest.mark.parametrize("host", ["tcp", SLOW_VERBS], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     """Its pages answer SIGBUS and no others; the log names it; files go on with what is left."""
@@ -349,7 +349,8 @@ def test_the_daemon_comes_back(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("kind", [slow("unix"), "tcp"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_is_away_for_longer_than_patience(host_bed: Bed, kind: str) -> None:
     """Donors see by the kernel's connections that their memory is used, and when it is not."""

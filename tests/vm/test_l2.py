@@ -106,8 +106,8 @@ def test_a_guest_works(host: Host) -> None:
     """Its programs' results are right, with budgets that change and a donor that drains."""
     jobs = [
         workload.hold(90),
-        workload.stress("zero-one", 64, 200, ops=8000),
-        workload.sort(100_000, 32),
+        workload.stress("zero-one", 64, 200, ops=3000),
+        workload.sort(40_000, 32),
         workload.held(90),
     ]
     with a_guest(host, "l2-works") as guest:

@@ -24,7 +24,10 @@ from tests.vm.rdma import ADDRESS, rxe
 HERE = "/root/rdma"
 PROGRAMS = [BUILD / "bin" / "dcm-donord", BUILD / "tests-vm" / "rdma_raw",
             BUILD / "tests-pager" / "pager_test", BUILD / "tests-pager" / "loss_test"]
-SCENARIOS = ["tickets", "memory", "revoked", "forced", "foreign", "lanes", "killed", "vanished"]
+SCENARIOS = ["memory", "killed", "vanished"] + [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("tickets", "revoked", "forced", "foreign", "lanes")
+]
 
 pytestmark = [
     pytest.mark.rdma,
@@ -228,6 +231,7 @@ def test_taken_by_force(rdma: Bed) -> None:
             job.signal(1)
 
 
+@pytest.mark.slow
 def test_falls_back(rdma: Bed) -> None:
     """The donor can be reached by TCP and not by RDMA: a line, and TCP."""
     with donor(rdma):
