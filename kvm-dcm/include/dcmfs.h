@@ -268,19 +268,24 @@ struct dcmfs_wanted {
 };
 
 /**
- * struct dcmfs_range - DCMFS_IOC_FREEZE, _SYNC, _HINT: pages, for who works on
- * the slabs themselves
+ * struct dcmfs_range - DCMFS_IOC_FREEZE, _SYNC, _SPREAD, _REVERT, _HINT: pages, for
+ * who works on the slabs themselves
  * @first: first page
  * @pages: how many; the file must have them all
- * @flags: SYNC: DCMFS_SYNC_KEEP; HINT: one of DCMFS_HINT_*; else 0
- * @limit_ms: SYNC: not longer, 1 to DCMFS_LIMIT_MAX_MS; else 0
+ * @flags: SYNC: DCMFS_SYNC_KEEP; REVERT: DCMFS_REVERT_KEEP; HINT: one of
+ *	DCMFS_HINT_*; else 0
+ * @limit_ms: SYNC, SPREAD: not longer, 1 to DCMFS_LIMIT_MAX_MS; else 0
+ *
+ * Of an extent's slabs the *primary* is for who works on them: of those whose DETACH
+ * or LOST has not begun the one that the extent has had for the longest, but one that
+ * is DCMFS_SLAB_FILE only if all are.
  *
  * FREEZE: accesses to these pages wait from now on, until the open file by which
  * it was asked asks for @first 0 and @pages 0, or is closed. No extent with such
  * a page is moved (DETACH waits); content can be discarded. EBUSY: another open
  * file froze some; ENOMEM; EINTR: killed, they may be frozen.
  *
- * SYNC returns when the slabs have all of the pages as they are, also those
+ * SYNC returns when the primaries have all of the pages as they are, also those
  * that were never written, as zeroes, and none is here; with DCMFS_SYNC_KEEP
  * they may be. If they are not frozen that is so for a moment only. ETIMEDOUT;
  * EBUSY: a page stays in use by I/O; EIO: one is lost; ENOMEM: no memory for
@@ -289,11 +294,25 @@ struct dcmfs_wanted {
  * Then @first and @pages are what is left, so that it can be gone on with; for
  * EIO the page that is lost is among the first 16 of them.
  *
+ * SPREAD and REVERT take pages that this open file has frozen (EINVAL: they are not),
+ * and that were synced without DCMFS_SYNC_KEEP, so that a worker may have changed them
+ * on the primaries. SPREAD returns when the extents' other slabs have the same.
+ * ETIMEDOUT, also when there is no memory to do it with; EINTR: killed: @first and
+ * @pages are what is left: go on with these, or REVERT all of it.
+ *
+ * REVERT: what was done to the pages on the primaries does not count: other slabs have
+ * what was there before, or what SPREAD has copied. Pages that no other slab has are
+ * what they are. With DCMFS_REVERT_KEEP it counts, and the other slabs have these
+ * pages no more, until DCMFS_IOC_FILL. EINTR: killed.
+ *
+ * When the open file is closed while pages are frozen, and any were synced without
+ * DCMFS_SYNC_KEEP, all of them are reverted before accesses go on.
+ *
  * HINT: DIRECT: keep them in this host as far as a quarter of the budget goes;
  * NORMAL: no longer; COLD: they leave first. What was never used is passed over.
  * EINTR: killed.
  *
- * FREEZE and SYNC take multiples of 16 pages.
+ * FREEZE, SYNC, SPREAD and REVERT take multiples of 16 pages.
  */
 struct dcmfs_range {
 	__u64 first;
@@ -303,7 +322,7 @@ struct dcmfs_range {
 };
 
 /**
- * struct dcmfs_write_count - has a range been written to on its slabs?
+ * struct dcmfs_write_count - has a range been written to on its primaries?
  * @first: first page
  * @pages: how many; both multiples of 16, and the file has them all
  * @count: 0; out: how many writes to them began or ended. The same count twice
@@ -321,6 +340,7 @@ struct dcmfs_write_count {
 };
 
 #define DCMFS_SYNC_KEEP 0x1
+#define DCMFS_REVERT_KEEP 0x1
 #define DCMFS_HINT_DIRECT 0
 #define DCMFS_HINT_NORMAL 1
 #define DCMFS_HINT_COLD 2
@@ -344,6 +364,8 @@ struct dcmfs_write_count {
 #define DCMFS_IOC_FILL _IOWR(0xDC, 0x11, struct dcmfs_fill)
 #define DCMFS_IOC_FAULTS _IOR(0xDC, 0x12, struct dcmfs_faults)
 #define DCMFS_IOC_KEEP _IOW(0xDC, 0x13, struct dcmfs_keep)
+#define DCMFS_IOC_SPREAD _IOWR(0xDC, 0x14, struct dcmfs_range)
+#define DCMFS_IOC_REVERT _IOW(0xDC, 0x15, struct dcmfs_range)
 
 /*
  * DCMFS_IOC_SEAL: encrypt and authenticate each page before it leaves, from now on
@@ -357,6 +379,6 @@ struct dcmfs_write_count {
  * mount's metadata=; ENOMEM; EINTR: a signal.
  */
 #define DCMFS_SEAL_AES_256_GCM 1
-#define DCMFS_IOC_SEAL _IOW(0xDC, 0x14, __u32)
+#define DCMFS_IOC_SEAL _IOW(0xDC, 0x16, __u32)
 
 #endif /* DCMFS_H */

@@ -18,6 +18,7 @@
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   requests of the control plane, dcm-hostd
  *	freeze.c    block faults on a range while a GC worker accesses its slabs
+ *	spread.c    what a GC worker changed, where a file has copies
  *	inspect.c debugfs
  *	jitter.c  delays and failures, for tests
  *	super.c   mount, directories, the module
@@ -195,8 +196,9 @@ struct dcmfs_vm_slab {
  * @events: for poll() on @wanted
  * @frozen: blocks whose accesses wait, a bit each; %NULL: there never were any
  * @freezer: the open file that froze them, if any are frozen
+ * @handed: since then pages have been synced for a worker that may change them
  * @write_counts: of each 64 KiB; %NULL: never asked for
- * @freeze_lock: guards the three
+ * @freeze_lock: guards the four, and has pages stay frozen
  * @thread: finishes what faults leave behind, and balances
  * @work: it waits here
  * @kicked: there is something to do
@@ -226,6 +228,7 @@ struct dcmfs_vm {
 	wait_queue_head_t events;
 	unsigned long *frozen;
 	const struct file *freezer;
+	bool handed;
 	atomic_t *write_counts;
 	struct mutex freeze_lock;
 	struct task_struct *thread;
@@ -318,6 +321,7 @@ void dcmfs_seals_free(struct dcmfs_vm *vm);
 
 /* slab.c */
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+int dcmfs_move_buffers(struct dcm_lane *lane);
 void dcmfs_move_buffers_free(struct dcm_lane *lane);
 int dcmfs_slabs_fill(struct dcmfs_vm *vm, struct dcmfs_fill *arg);
 int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
@@ -412,6 +416,13 @@ int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 	       const struct dcmfs_range *r);
 int dcmfs_sync(struct dcmfs_vm *vm, struct dcmfs_range *r);
 int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r);
+
+/* spread.c */
+int dcmfs_spread(struct dcmfs_vm *vm, const struct file *file,
+		 struct dcmfs_range *r);
+int dcmfs_revert(struct dcmfs_vm *vm, const struct file *file,
+		 const struct dcmfs_range *r);
+void dcmfs_revert_frozen(struct dcmfs_vm *vm);
 
 /* fault.c, file.c, ioctl.c, inspect.c */
 extern const struct vm_operations_struct dcmfs_vm_ops;

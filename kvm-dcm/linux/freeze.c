@@ -9,6 +9,7 @@
  *	freeze: bits set; threads that were in the core with a lane have left it
  *	sync: written to the slab; unmapped, frames given back, or kept
  *	... a donor works ...
+ *	spread, or reverted, where there are copies: spread.c
  *	release: bits cleared, faults retry, and fetch the donor's result
  *
  * A fault looks at the bits when it has its lane, and the thread that sets them
@@ -17,8 +18,9 @@
  * it busy, and retries. Syncing unmaps mapped pages.
  *
  * Frozen pages belong to one open file, and are thawed when that is closed: a
- * control plane that is killed holds up no access. While a page of an extent is
- * frozen, its pages are not moved off its slab (slab.c).
+ * control plane that is killed holds up no access. Nobody knows then what a worker has
+ * done to them, so where there are copies it is reverted first. While a page of an
+ * extent is frozen, its pages are not moved off its slab, nor copied (slab.c).
  *
  * A file is sparse: syncing adds descriptors for pages that never had any, as
  * a fault does. It is done step by step under the discard lane, so that they
@@ -60,6 +62,7 @@ static void pages_thaw(struct dcmfs_vm *vm)
 	u32 i;
 
 	bitmap_zero(vm->frozen, freeze_bits(vm));
+	WRITE_ONCE(vm->handed, false);
 	/* Bits first: a thread that sees a freezer sees its bits. */
 	smp_wmb();
 	WRITE_ONCE(vm->freezer, NULL);
@@ -69,15 +72,24 @@ static void pages_thaw(struct dcmfs_vm *vm)
 	}
 }
 
-/** dcmfs_freeze_end() - an open file is closed: thaw the pages it froze */
-void dcmfs_freeze_end(struct dcmfs_vm *vm, const struct file *file)
+static void freeze_end(struct dcmfs_vm *vm, const struct file *file,
+		       bool closed)
 {
 	if (READ_ONCE(vm->freezer) != file)
 		return;
 	mutex_lock(&vm->freeze_lock);
-	if (vm->freezer == file)
+	if (vm->freezer == file) {
+		if (closed && vm->handed)
+			dcmfs_revert_frozen(vm);
 		pages_thaw(vm);
+	}
 	mutex_unlock(&vm->freeze_lock);
+}
+
+/** dcmfs_freeze_end() - an open file is closed: thaw the pages it froze */
+void dcmfs_freeze_end(struct dcmfs_vm *vm, const struct file *file)
+{
+	freeze_end(vm, file, true);
 }
 
 /* Wait until all lanes that were in use before the bits were set are free. */
@@ -117,7 +129,7 @@ int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 	if (r->flags || r->limit_ms)
 		return -EINVAL;
 	if (!r->pages && !r->first) {
-		dcmfs_freeze_end(vm, file);
+		freeze_end(vm, file, false);
 		return 0;
 	}
 	if (!dcmfs_range_good(vm, r->first, r->pages))
@@ -199,6 +211,8 @@ int dcmfs_sync(struct dcmfs_vm *vm, struct dcmfs_range *r)
 	    r->limit_ms > DCMFS_LIMIT_MAX_MS ||
 	    !dcmfs_range_good(vm, r->first, r->pages))
 		return -EINVAL;
+	if (!keep)
+		WRITE_ONCE(vm->handed, true);
 	while (gfn < end) {
 		u64 from = gfn, to = from - from % STEP_PAGES + STEP_PAGES;
 		int err = sync_step(vm, &gfn, min(end, to), keep, until);

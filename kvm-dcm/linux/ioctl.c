@@ -233,6 +233,13 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 		if (err != -EINVAL && copy_to_user(arg, &r, sizeof(r)))
 			return -EFAULT;
 		return err;
+	case DCMFS_IOC_SPREAD:
+		err = dcmfs_spread(vm, file, &r);
+		if (err != -EINVAL && copy_to_user(arg, &r, sizeof(r)))
+			return -EFAULT;
+		return err;
+	case DCMFS_IOC_REVERT:
+		return dcmfs_revert(vm, file, &r);
 	default:
 		return dcmfs_hint(vm, &r);
 	}
@@ -275,6 +282,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_KEEP:
 	case DCMFS_IOC_FREEZE:
 	case DCMFS_IOC_SYNC:
+	case DCMFS_IOC_SPREAD:
+	case DCMFS_IOC_REVERT:
 	case DCMFS_IOC_HINT:
 	case DCMFS_IOC_WRITE_COUNT:
 	case DCMFS_IOC_FILL:
@@ -314,6 +323,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_fill(vm, p);
 	case DCMFS_IOC_FREEZE:
 	case DCMFS_IOC_SYNC:
+	case DCMFS_IOC_SPREAD:
+	case DCMFS_IOC_REVERT:
 	case DCMFS_IOC_HINT:
 		return ioc_range(vm, file, cmd, p);
 	case DCMFS_IOC_WRITE_COUNT:

@@ -327,8 +327,13 @@ void dcmfs_move_buffers_free(struct dcm_lane *lane)
 	}
 }
 
-/* A move reads into buffers of the control lane and writes from them. */
-static int move_buffers(struct dcm_lane *lane)
+/**
+ * dcmfs_move_buffers() - a move reads into buffers, and writes from them
+ * @lane: the control lane, locked
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int dcmfs_move_buffers(struct dcm_lane *lane)
 {
 	unsigned int i;
 
@@ -362,7 +367,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_vm_slab *slab)
 				return -EINTR;
 			continue;
 		}
-		err = move_buffers(lane->core);
+		err = dcmfs_move_buffers(lane->core);
 		if (!err)
 			err = dcm_extent_drain(lane->core, slab->extent,
 					      &slab->ref, &cursor);
@@ -392,7 +397,7 @@ static int fill_batch(struct dcmfs_vm *vm, struct dcmfs_lane *lane,
 	/* A GC worker changes the slab: what is copied now would be old. */
 	if (dcmfs_extent_frozen(vm, arg->extent))
 		return -EBUSY;
-	err = move_buffers(core);
+	err = dcmfs_move_buffers(core);
 	if (err)
 		return err;
 	err = dcm_extent_fill(core, arg->extent, &arg->cursor);

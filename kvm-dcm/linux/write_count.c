@@ -37,9 +37,11 @@ void dcmfs_write_count_change(struct dcmfs_vm *vm,
 {
 	/* pairs with counts_make() */
 	atomic_t *counts = smp_load_acquire(&vm->write_counts);
+	const struct dcm_extent *e = &vm->core->extent[slab->extent];
 	u64 gfn;
 
-	if (!counts)
+	/* workers read the primary: writes to copies do not matter */
+	if (!counts || dcm_slot_of(e, &slab->ref) != dcm_slot_primary(e))
 		return;
 	gfn = (u64)slab->extent * vm->core->extent_pages +
 	      (io->offset >> PAGE_SHIFT);

@@ -20,6 +20,7 @@
  *	dcmfs_test use FILE MIB PROCESSES SEED STOP
  *					memory under use, until STOP exists
  *	dcmfs_test copies DIR [seal]	extents with two and three slabs; sealed
+ *	dcmfs_test spread DIR		what GC workers change, where there are copies
  *	dcmfs_test freeze DIR		pages frozen and synced, as for GC
  *	dcmfs_test budget FILE PAGES	change it
  *	dcmfs_test serve FILE STOP	slabs for a file that others use, until
@@ -35,6 +36,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -142,6 +144,24 @@ char *map_shared(int fd, size_t size)
 	return m;
 }
 
+/* FREEZE, SYNC and their like: an errno. */
+int range_ask(int fd, unsigned long cmd, uint64_t first, uint64_t pages,
+	  uint32_t flags, uint32_t limit_ms)
+{
+	struct dcmfs_range r = { .first = first,
+				 .pages = pages,
+				 .flags = flags,
+				 .limit_ms = limit_ms };
+
+	return ioctl(fd, cmd, &r) ? errno : 0;
+}
+
+void no_error(int err, const char *what)
+{
+	if (err)
+		fail("%s: %s", what, strerror(err));
+}
+
 /* Each in turn, until one fails. */
 void run_checks(const struct check *list, size_t nr)
 {
@@ -166,6 +186,8 @@ int main(int argc, char **argv)
 	if ((argc == 3 || (argc == 4 && !strcmp(argv[3], "seal"))) &&
 	    !strcmp(argv[1], "copies"))
 		return copies(argc, argv);
+	if (argc == 3 && !strcmp(argv[1], "spread"))
+		return spread(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "access"))
 		return access_by_others(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "silent"))

@@ -23,6 +23,9 @@ bool readable(volatile const char *p);
 long majors(void);
 int file_make(const char *dir, off_t size);
 char *map_shared(int fd, size_t size);
+int range_ask(int fd, unsigned long cmd, uint64_t first, uint64_t pages,
+	  uint32_t flags, uint32_t limit_ms);
+void no_error(int err, const char *what);
 
 /**
  * struct control - a control plane for one file
@@ -84,6 +87,7 @@ int mounts(int argc, char **argv);
 int pairs(int argc, char **argv);
 int silent(int argc, char **argv);
 int sparse(int argc, char **argv);
+int spread(int argc, char **argv);
 int torture(int argc, char **argv);
 int use(int argc, char **argv);
 int vhost(int argc, char **argv);

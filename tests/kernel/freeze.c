@@ -30,32 +30,15 @@ static int fd;
 static char *mem;
 static volatile bool stop;
 
-static int range(int file, unsigned long cmd, uint64_t first, uint64_t pages,
-		 uint32_t flags, uint32_t limit_ms)
-{
-	struct dcmfs_range r = { .first = first,
-				 .pages = pages,
-				 .flags = flags,
-				 .limit_ms = limit_ms };
-
-	return ioctl(file, cmd, &r) ? errno : 0;
-}
-
-static void must(int err, const char *what)
-{
-	if (err)
-		fail("%s: %s", what, strerror(err));
-}
-
 static void range_freeze(uint64_t first, uint64_t pages)
 {
-	must(range(fd, DCMFS_IOC_FREEZE, first, pages, 0, 0), "FREEZE");
+	no_error(range_ask(fd, DCMFS_IOC_FREEZE, first, pages, 0, 0), "FREEZE");
 }
 
 static void range_sync(uint64_t first, uint64_t pages, bool keep)
 {
-	must(range(fd, DCMFS_IOC_SYNC, first, pages, keep ? DCMFS_SYNC_KEEP : 0,
-		   LIMIT_MS),
+	no_error(range_ask(fd, DCMFS_IOC_SYNC, first, pages,
+		       keep ? DCMFS_SYNC_KEEP : 0, LIMIT_MS),
 	     "SYNC");
 }
 
@@ -280,20 +263,23 @@ static void freezers(void)
 	if (other < 0)
 		fail("%s: %s", name, strerror(errno));
 	range_freeze(0, PAGES);
-	if (range(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0) != EBUSY)
+	if (range_ask(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0) != EBUSY)
 		fail("two freeze");
 	/* That is not its to let go. */
-	must(range(other, DCMFS_IOC_FREEZE, 0, 0, 0, 0), "letting nothing go");
-	if (range(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0) != EBUSY)
+	no_error(range_ask(other, DCMFS_IOC_FREEZE, 0, 0, 0, 0),
+		 "letting nothing go");
+	if (range_ask(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0) != EBUSY)
 		fail("another let go");
 	range_freeze(0, 0);
-	must(range(other, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0), "nobody freezes");
+	no_error(range_ask(other, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0),
+		 "nobody freezes");
 	close(other);
 	get(0);
 	pid = fork();
 	if (!pid) {
 		other = open(name, O_RDONLY);
-		must(range(other, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0), "FREEZE");
+		no_error(range_ask(other, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0),
+			 "FREEZE");
 		raise(SIGKILL);
 	}
 	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
@@ -321,12 +307,13 @@ static void no_slabs(void)
 	pid_t pid;
 
 	m[0] = 1;
-	if (range(file, DCMFS_IOC_SYNC, 0, BLOCK, 0, 50) != ETIMEDOUT)
+	if (range_ask(file, DCMFS_IOC_SYNC, 0, BLOCK, 0, 50) != ETIMEDOUT)
 		fail("synced without a slab");
 	left_over(file, ETIMEDOUT, 0, 50);
 	pid = fork();
 	if (!pid) {
-		range(file, DCMFS_IOC_SYNC, 0, PAGES, 0, DCMFS_LIMIT_MAX_MS);
+		range_ask(file, DCMFS_IOC_SYNC, 0, PAGES, 0,
+			  DCMFS_LIMIT_MAX_MS);
 		_exit(1);
 	}
 	usleep(100000);
@@ -396,7 +383,8 @@ static uint32_t write_count(uint64_t first, uint64_t pages)
 {
 	struct dcmfs_write_count arg = { .first = first, .pages = pages };
 
-	must(ioctl(fd, DCMFS_IOC_WRITE_COUNT, &arg) ? errno : 0, "WRITE_COUNT");
+	no_error(ioctl(fd, DCMFS_IOC_WRITE_COUNT, &arg) ? errno : 0,
+		 "WRITE_COUNT");
 	return arg.count;
 }
 
@@ -437,7 +425,8 @@ static void hints(void)
 	for (uint32_t i = 0; i < 64; i++) {
 		uint32_t at = i * 61 % (PAGES - 64);
 
-		must(range(fd, DCMFS_IOC_HINT, at, 64, i % 3, 0), "HINT");
+		no_error(range_ask(fd, DCMFS_IOC_HINT, at, 64, i % 3, 0),
+			 "HINT");
 	}
 	for (uint32_t p = 0; p < PAGES; p++)
 		if (get(p) != word(p, 6))
@@ -476,32 +465,37 @@ static void refused(void)
 			fail("write count %zu was taken", i);
 	}
 	for (i = 0; i < n; i++) {
-		if (range(fd, DCMFS_IOC_FREEZE, wrong[i].first, wrong[i].pages,
-			  0, 0) != EINVAL ||
-		    range(fd, DCMFS_IOC_SYNC, wrong[i].first, wrong[i].pages, 0,
-			  1) != EINVAL)
+		if (range_ask(fd, DCMFS_IOC_FREEZE, wrong[i].first,
+			      wrong[i].pages, 0, 0) != EINVAL ||
+		    range_ask(fd, DCMFS_IOC_SYNC, wrong[i].first,
+			      wrong[i].pages, 0, 1) != EINVAL ||
+		    range_ask(fd, DCMFS_IOC_SPREAD, wrong[i].first,
+			      wrong[i].pages, 0, 1) != EINVAL ||
+		    range_ask(fd, DCMFS_IOC_REVERT, wrong[i].first,
+			      wrong[i].pages, 0, 0) != EINVAL)
 			fail("range %zu was taken", i);
 		/* of single pages too */
-		if (i > 1 && range(fd, DCMFS_IOC_HINT, wrong[i].first,
+		if (i > 1 && range_ask(fd, DCMFS_IOC_HINT, wrong[i].first,
 				   wrong[i].pages, 0, 0) != EINVAL)
 			fail("hint %zu was taken", i);
 	}
 	for (i = 0; i < 32; i++) {
-		if (range(fd, DCMFS_IOC_FREEZE, 0, BLOCK, 1u << i, 0) !=
+		if (range_ask(fd, DCMFS_IOC_FREEZE, 0, BLOCK, 1u << i, 0) !=
 			    EINVAL ||
-		    range(fd, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 1u << i) !=
+		    range_ask(fd, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 1u << i) !=
 			    EINVAL ||
-		    (i && range(fd, DCMFS_IOC_SYNC, 0, BLOCK, 1u << i, 1) !=
+		    (i && range_ask(fd, DCMFS_IOC_SYNC, 0, BLOCK, 1u << i, 1) !=
 				  EINVAL) ||
-		    (i > 1 && range(fd, DCMFS_IOC_HINT, 0, BLOCK, 1u << i, 0) !=
-				      EINVAL) ||
-		    range(fd, DCMFS_IOC_HINT, 0, BLOCK, 0, 1u << i) != EINVAL)
+		    (i > 1 && range_ask(fd, DCMFS_IOC_HINT, 0, BLOCK, 1u << i,
+					0) != EINVAL) ||
+		    range_ask(fd, DCMFS_IOC_HINT, 0, BLOCK, 0, 1u << i) !=
+			    EINVAL)
 			fail("bit %zu was taken", i);
 	}
-	if (range(fd, DCMFS_IOC_SYNC, 0, BLOCK, 0, 0) != EINVAL ||
-	    range(fd, DCMFS_IOC_SYNC, 0, BLOCK, 0, DCMFS_LIMIT_MAX_MS + 1) !=
-		    EINVAL ||
-	    range(fd, DCMFS_IOC_HINT, 0, BLOCK, 3, 0) != EINVAL)
+	if (range_ask(fd, DCMFS_IOC_SYNC, 0, BLOCK, 0, 0) != EINVAL ||
+	    range_ask(fd, DCMFS_IOC_SYNC, 0, BLOCK, 0,
+		      DCMFS_LIMIT_MAX_MS + 1) != EINVAL ||
+	    range_ask(fd, DCMFS_IOC_HINT, 0, BLOCK, 3, 0) != EINVAL)
 		fail("a limit or a hint was taken");
 	printf("refused: right\n");
 }
@@ -532,7 +526,7 @@ int freeze(int argc, char **argv)
 	mem = map_shared(fd, SIZE);
 	control_open(&c, fd);
 	/* Half of it fits. */
-	must(control_budget(&c, PAGES / 2), "budget");
+	no_error(control_budget(&c, PAGES / 2), "budget");
 	c.info = info_of(fd);
 	no_slabs();
 	if (pthread_create(&server, NULL, serve_all, NULL))

@@ -69,7 +69,8 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &link, sizeof(link));
 	else if (cmd == DCMFS_IOC_PAIR)
 		memcpy(buf, &pair, sizeof(pair));
-	else if (cmd == DCMFS_IOC_SYNC)
+	else if (cmd == DCMFS_IOC_SYNC || cmd == DCMFS_IOC_SPREAD ||
+		 cmd == DCMFS_IOC_REVERT)
 		memcpy(buf, &away, sizeof(away));
 	else if (cmd == DCMFS_IOC_HINT)
 		memcpy(buf, &one, sizeof(one));
@@ -96,6 +97,8 @@ static int answer(unsigned int cmd)
 	case DCMFS_IOC_PAIR:
 	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_SEAL: /* no such cipher */
+	case DCMFS_IOC_SPREAD:
+	case DCMFS_IOC_REVERT:
 		return EINVAL;
 	default:
 		return 0;

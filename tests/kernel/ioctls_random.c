@@ -74,6 +74,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 	if (cmd == DCMFS_IOC_PAIR)
 		buf.pair.late_ms = DCMFS_LIMIT_MAX_MS + 1;
 	if (cmd == DCMFS_IOC_FREEZE || cmd == DCMFS_IOC_SYNC ||
+	    cmd == DCMFS_IOC_SPREAD || cmd == DCMFS_IOC_REVERT ||
 	    cmd == DCMFS_IOC_HINT) {
 		struct dcmfs_range *r = &buf.range;
 
@@ -82,7 +83,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 						   rnd(rng) % 20 * 16,
 						   (uint32_t)rnd(rng) % 2, 0 };
 		/* Some are right, and then it must not take long. */
-		if (cmd == DCMFS_IOC_SYNC)
+		if (cmd == DCMFS_IOC_SYNC || cmd == DCMFS_IOC_SPREAD)
 			r->limit_ms = 1 + (uint32_t)rnd(rng) % 20;
 		else if (rnd(rng) % 2)
 			r->limit_ms = 0;

@@ -125,6 +125,13 @@ def test_copies(dcmfs: Mounted, seal: str) -> None:
     assert stats.rc != 0, "the file's memory is still there"
 
 
+def test_spread(dcmfs: Mounted) -> None:
+    """What GC workers change where there are copies: spread, reverted, kept; killed in between."""
+    fs = dcmfs("extent=2M,budget=24M")
+    said = fs.tool("spread", MOUNT, timeout=250)
+    assert said.count(": right\n") == len(said.splitlines()) == 7
+
+
 @pytest.mark.parametrize(("mode", "checks"), [("mapping", 19), ("access", 7)])
 def test_mapped_file(dcmfs: Mounted, mode: str, checks: int) -> None:
     """What holds for a shared mapping of any file, and who else gets at its memory."""
