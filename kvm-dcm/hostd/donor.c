@@ -72,17 +72,14 @@ static void redundancy_apply(const struct hostd *h, struct hostd_file *f,
 			     enum dcm_host_redundancy redundancy)
 {
 	enum dcm_host_redundancy was = f->redundancy;
-	int err = -EBUSY;
+	int err;
 
 	if (redundancy == was)
 		return;
-	if (redundancy == DCM_REDUNDANCY_NONE || !f->gc)
-		err = dcm_client_redundancy_set(f->client, redundancy);
+	err = dcm_client_redundancy_set(f->client, redundancy);
 	if (err && err != -EALREADY) {
 		dcm_log(DCM_LOG_ERR, "%s: redundancy stays %s: %s", f->path,
-			dcm_redundancies[was].name,
-			f->gc ? "donors collect its garbage, and they can't where pages have copies" :
-				strerror(-err));
+			dcm_redundancies[was].name, strerror(-err));
 		return;
 	}
 	f->redundancy = redundancy;

@@ -107,6 +107,7 @@ static void *file_main(void *arg)
 		goto over;
 	}
 	hostd_slabs_inherit(f);
+	smp_store_release(&f->inherited, true);
 	while (!smp_load_acquire(&f->stop)) {
 		struct pollfd p[] = { { .fd = f->event, .events = POLLIN },
 				      { .fd = f->fd, .events = POLLPRI },

@@ -219,9 +219,6 @@ static void caller_judge(struct hostd *h, struct hostd_caller *c)
 		why = "there is a virtio-gc device on that file already";
 	else if (smp_load_acquire(&f->over))
 		why = "that file is gone";
-	else if (f->redundancy != DCM_REDUNDANCY_NONE)
-		/* a worker changes one copy only */
-		why = "donors collect no garbage of a VM with copies of its memory: set redundancy = none";
 	else if (f->sealed)
 		why = "donors collect no garbage of a VM whose pages are sealed: set seal = no";
 	else

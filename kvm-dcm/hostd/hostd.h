@@ -58,6 +58,7 @@
  * @stop: @thread is to end
  * @gone: no process has the file any more; read after @thread has ended
  * @over: @thread has ended
+ * @inherited: the kernel has no slabs left that nobody has taken over
  * @used: another process has the file open
  * @gc: the connection of the virtio-gc device on it; the main thread's
  * @ask_ns: donors are not asked for slabs before; @thread's
@@ -87,6 +88,7 @@ struct hostd_file {
 	bool stop;
 	bool gone;
 	bool over;
+	bool inherited;
 	bool used;
 	struct dcm_slab_worker slabs;
 	struct hostd_caller *gc;

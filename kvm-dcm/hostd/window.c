@@ -17,6 +17,10 @@
  * When the device is gone, frozen pages are thawed, and its workers end.
  * Content is not touched: it may be this daemon that restarts.
  *
+ * Where the file has copies, the kernel spreads, reverts or keeps what workers changed
+ * (gc/workers_copies.c says when). If this process is killed before that, the kernel
+ * reverts it when it closes the file.
+ *
  * Locking: @lock guards @in_flight. The GC thread and the connection's thread
  * send without a lock, as messages are sent whole.
  */
@@ -24,6 +28,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -132,27 +137,41 @@ static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
 	return status_of(err);
 }
 
-/* The file has no copies, or gc.c would have refused its window. */
 static u32 window_spread(void *priv, u64 at, u64 end, u64 until_ms)
 {
-	(void)priv;
-	(void)at;
-	(void)end;
-	(void)until_ms;
-	return VIRTIO_GC_OK;
+	struct hostd_window *w = priv;
+	struct dcmfs_range r = { .first = at / 4096,
+				 .pages = (end - at) / 4096 };
+	int err = ETIMEDOUT;
+	u64 now = clock_ms();
+
+	while (err == ETIMEDOUT && now < until_ms && !hostd_window_ending(w)) {
+		r.limit_ms = (u32)min(until_ms - now, (u64)SLICE_MS);
+		err = ioctl(w->f->fd, DCMFS_IOC_SPREAD, &r) ? errno : 0;
+		now = clock_ms();
+	}
+	return status_of(err);
 }
 
 static void window_revert(void *priv, u64 at, u64 end, bool keep)
 {
-	(void)priv;
-	(void)at;
-	(void)end;
-	(void)keep;
+	const struct hostd_window *w = priv;
+	int err = range_ioctl(w, DCMFS_IOC_REVERT, at, end - at,
+			      keep ? DCMFS_REVERT_KEEP : 0);
+
+	if (err)
+		dcm_log(DCM_LOG_ERR,
+			"%s: what a GC worker did can't be taken back: %s",
+			w->f->path, strerror(err));
 }
 
+/* Also slabs that the kernel has of the daemon before this one, and no donor has. */
 static bool window_losing(void *priv)
 {
-	return dcm_slab_worker_losing(&((struct hostd_window *)priv)->f->slabs);
+	struct hostd_file *f = ((struct hostd_window *)priv)->f;
+
+	return !smp_load_acquire(&f->inherited) ||
+	       dcm_slab_worker_losing(&f->slabs);
 }
 
 static void window_hint(void *priv, u64 at, u64 bytes, u32 what)

@@ -22,7 +22,8 @@ from tests.vm import debug
 from tests.vm.conftest import seed
 from tests.vm.job import Job
 from tests.vm.bed import Bed
-from tests.vm.host import LONG, MOUNT, Host, slow, until
+from tests.vm.host import FIRST, LONG, MOUNT, Host, slow, until
+from tests.vm.test_copies import NONE_THIN
 
 TOOL = BUILD / "tests-pager" / "heap_check"
 FILE = f"{MOUNT}/heap"
@@ -40,16 +41,27 @@ def built() -> None:
     debug.build_programs()
 
 
-@pytest.fixture
-def host(host_bed: Bed, request: pytest.FixtureRequest) -> Host:
-    """An L1 with a file that is half a heap, and all there is to collect it."""
+def heaps(bed: Bed, kind: str, **more: str) -> Host:
+    """A file that is half a heap, and all there is to collect it."""
     # donors look for it when they start
-    host_bed.put(debug.PROGRAMS / "dcm-gc-worker", "/tmp/dcm-gc-worker", 0o755)
-    host = Host(host_bed, getattr(request, "param", "unix"), budget="9M", capacity="96M")
-    host_bed.put(TOOL, "/tmp/heap_check", 0o755)
-    host_bed.must(["truncate", "-s", SIZE, FILE])
+    bed.put(debug.PROGRAMS / "dcm-gc-worker", "/tmp/dcm-gc-worker", 0o755)
+    host = Host(bed, kind, budget="9M", capacity="96M", **more)
+    bed.put(TOOL, "/tmp/heap_check", 0o755)
+    bed.must(["truncate", "-s", SIZE, FILE])
     until(lambda: host.said(f"{FILE}: served"), host.log)
     return host
+
+
+@pytest.fixture
+def host(host_bed: Bed, request: pytest.FixtureRequest) -> Host:
+    return heaps(host_bed, getattr(request, "param", "unix"))
+
+
+@pytest.fixture
+def copied(host_bed: Bed) -> Host:
+    """Each page is on two of three donors, over TCP; encrypting takes an emulator too long."""
+    settings = "redundancy = replica:2\nrebuild-rate = 0\n"
+    return heaps(host_bed, "plain", names="near next third", settings=settings, tunables=NONE_THIN)
 
 
 def heap(host: Host, mode: str, number: int, *args: str) -> Job:
@@ -208,3 +220,50 @@ def test_killed_while_collecting(host: Host) -> None:
     until(lambda: host.bed.run(["pgrep", "-f", "dcm-gc-worker"]).rc == 1, "workers are left")
     finished(host, heap(host, "check", rand.randrange(1 << 16), "1"))
     close(host)
+
+
+def survived(host: Host, job: Job, step: str) -> None:
+    """A death at that step cost no region, and no page; the heap was collected afterwards."""
+    text = finished(host, job)
+    print(text)
+    assert f"{step}: status" in text and " 0 regions lost" in text
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    assert host.counter("SPREAD_PAGES") > 0
+
+
+@pytest.mark.timeout(4 * LIMIT)
+def test_collected_with_copies(copied: Host) -> None:
+    """What workers change is on two donors when a command is answered."""
+    text = finished(copied, heap(copied, "check", random_number(), "1"))
+    print(text)
+    found = re.search(r"(\d+) regions evacuated, (\d+) compacted", text)
+    assert found and all(int(n) > 0 for n in found.groups())
+    assert copied.counter("SPREAD_PAGES") > 0 and copied.counter("LOST_PAGES") == 0
+    close(copied)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["evacuate", "update", "compact"])
+def test_copies_outlive_a_donor(copied: Host, step: str) -> None:
+    """One is killed in the middle of it: every object is right, and it is collected on."""
+    pid = str(copied.donors[1].job.pid)
+    survived(copied, heap(copied, "survive", random_number(), step, pid), step)
+    copied.donors[1].job.wait(10)
+    close(copied)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["evacuate", "update", "compact"])
+def test_copies_outlive_the_daemon(copied: Host, step: str) -> None:
+    """It is killed in the middle of it: the kernel reverts, and another one goes on."""
+    pid = str(copied.job.pid)
+    wait = f"while [ -d /proc/{pid} ]; do sleep 0.1; done; "
+    command = [*FIRST, "/tmp/dcm-hostd", "--config", copied.config]
+    after = copied.bed.spawn(["sh", "-c", wait + "exec " + " ".join(command)])
+    job = heap(copied, "survive", random_number(), step, pid)
+    until(lambda: copied.job.poll() is not None or job.poll() is not None, copied.log, LIMIT)
+    copied.job.wait(60)
+    copied.job = after
+    survived(copied, job, step)
+    assert copied.said(rf"{FILE}: going on with \d+ slabs"), copied.log()
+    close(copied)
