@@ -91,7 +91,7 @@ static void move_read(struct dcm_lane *lane, struct dcm_move_op *m)
 		err = dcm_slot_io(lane, m->gfn + m->first, (u8)slot, &m->io);
 		if (!err)
 			return;
-		m->stale = err == -ESTALE;
+		m->later |= err != -ESTALE;
 		m->sources &= (u8) ~(1u << slot);
 	}
 	move_op_end(lane, m);
@@ -161,7 +161,7 @@ void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 	dcm_slot_io_end(lane->vm, m->gfn, m->io.slot);
 	if (m->io.op == DCM_IO_READ) {
 		if (err) {
-			m->stale = err == -ESTALE;
+			m->later |= err != -ESTALE;
 			if (!again)
 				m->sources &= (u8)~bit;
 			move_read(lane, m);
@@ -440,7 +440,7 @@ int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor)
 	return 0;
 }
 
-/* The batch is complete. -EIO: a page could not be read from any slot. */
+/* The batch is complete. -EIO: all slots that had a page are gone. */
 static int move_collect(struct dcm_lane *lane)
 {
 	struct dcm_move *mv = &lane->move;
@@ -448,7 +448,7 @@ static int move_collect(struct dcm_lane *lane)
 	u32 i;
 
 	for (i = 0; i < mv->nr; i++)
-		if (mv->op[i].off && !mv->op[i].changed && mv->op[i].stale &&
+		if (mv->op[i].off && !mv->op[i].changed && !mv->op[i].later &&
 		    !mv->op[i].sources)
 			err = -EIO;
 	mv->nr = 0;

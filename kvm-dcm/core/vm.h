@@ -130,7 +130,7 @@ struct dcm_buffer {
  * @well: of @targets: slots they were written to
  * @off: slots that they are to be taken off then; 0: none
  * @changed: a GC worker has changed them on @sources, the primary (spread.c)
- * @stale: the last READ failed, as the slab is not ours any more
+ * @later: a READ failed, and not because its slab is gone: it may go well later
  * @cut: a WRITE failed with its connection
  * @reread: a READ brought wrong bytes from the only slot, and was tried again
  */
@@ -144,7 +144,7 @@ struct dcm_move_op {
 	u8 targets;
 	u8 well;
 	u8 off;
-	bool stale;
+	bool later;
 	bool cut;
 	bool reread;
 	bool changed;

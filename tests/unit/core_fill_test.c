@@ -252,6 +252,38 @@ static void test_drain_of_a_copy(void **state)
 	end(fb);
 }
 
+/*
+ * A slab is emptied whose donor can't be reached for a while, and the only other one
+ * that has its pages is being lost: it is read later, and not said to be lost too.
+ */
+static void
+test_drain_of_a_slab_that_fails_beside_one_that_is_lost(void **state)
+{
+	struct fake_backend *fb = copies_world(2);
+	struct fb_slab *s = slab(fb, 0);
+	u32 cursor = 0, n;
+
+	(void)state;
+	attach(fb, 0, 2);
+	fb->vm->extent[0].gone = 2;
+	fb_way_break(fb, 1, 0);
+	fb->lane[1].way[0].welcome_at = ~0ull;
+	for (n = 0; n < 200; n++) {
+		assert_int_equal(dcm_extent_drain(&fb->vm->lane[1], 0, &s->ref,
+						  &cursor),
+				 -EAGAIN);
+		fb_advance(fb, 10);
+		fb_poll(fb, 1);
+	}
+	fb->lane[1].way[0].welcome_at = 0;
+	fb->vm->extent[0].gone = 0;
+	fb_advance(fb, 1000000);
+	assert_int_equal(drain(fb, s), 0);
+	for (n = 0; n < PAGES; n++)
+		get(fb, n);
+	end(fb);
+}
+
 /* The new slab's donor can't be reached for a while: what failed is done again. */
 static void test_fill_of_a_slab_that_fails(void **state)
 {
@@ -322,6 +354,8 @@ int main(void)
 		cmocka_unit_test(test_drain_of_a_copy),
 		cmocka_unit_test(test_all_three_slabs_are_wanted_back),
 		cmocka_unit_test(test_fill_of_a_slab_that_fails),
+		cmocka_unit_test(
+			test_drain_of_a_slab_that_fails_beside_one_that_is_lost),
 		cmocka_unit_test(test_fill_of_a_slab_that_dies),
 	};
 
