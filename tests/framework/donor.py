@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -183,6 +184,18 @@ class Donor:
             lines = answer.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
+
+    def gc_workers(self) -> list[int]:
+        """The process ids of its GC workers, children of any of its threads."""
+        children, found = set[str](), []
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                children.update((task / "children").read_text().split())
+        for pid in children:
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().startswith("dcm-gc-worker"):
+                    found.append(int(pid))
+        return found
 
     def signal(self, number: signal.Signals) -> None:
         """Send the daemon a signal."""

@@ -63,20 +63,6 @@ def guest_on(
         yield bed
 
 
-def workers(donor: Donor) -> list[int]:
-    """The GC workers of a donor."""
-    pids = Path(f"/proc/{donor.pid}/task/{donor.pid}/children").read_text().split()
-    found = []
-    for task in Path(f"/proc/{donor.pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            pids += (task / "children").read_text().split()
-    for pid in set(pids):
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/comm").read_text().startswith("dcm-gc-worker"):
-                found.append(int(pid))
-    return found
-
-
 def wait_said(job: Job, word: str) -> None:
     while word not in job.output().stdout:
         assert job.poll() is None, job.output()
@@ -190,7 +176,7 @@ def test_workers_killed(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) ->
         while job.poll() is None and killed < 60:
             assert time.monotonic() < deadline, job.output()
             time.sleep(rand.random() * 2)
-            for pid in workers(rand.choice(donors)):
+            for pid in rand.choice(donors).gc_workers():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     killed += 1

@@ -7,8 +7,11 @@
  * in the LICENSE file of OpenJDK.
  */
 
+#include "gc/shared/donor/donorCommand.hpp"
 #include "gc/shared/donor/donorSpace.hpp"
+#include "gc/shared/donor/donor_globals.hpp"
 #include "gc/shared/donor/vgcApi.hpp"
+#include "gc/shared/gcArguments.hpp"
 #include "gc/shared/gc_globals.hpp"
 #include "logging/log.hpp"
 #include "memory/allocation.hpp"
@@ -20,6 +23,7 @@
 #include "runtime/os.hpp"
 #include "utilities/align.hpp"
 #include "utilities/defaultStream.hpp"
+#include "utilities/ostream.hpp"
 #include "utilities/powerOfTwo.hpp"
 #include "utilities/quickSort.hpp"
 #include "utilities/ticks.hpp"
@@ -65,6 +69,10 @@ void DonorSpace::fail(const char* format, ...) {
 void DonorSpace::initialize() {
   char message[512];
 
+  if (DonorCheck && (DonorHeap == nullptr || !UseG1GC)) {
+    warning("DonorCheck is turned off: it needs -XX:DonorHeap and G1");
+    FLAG_SET_ERGO(DonorCheck, false);
+  }
   if (DonorHeap == nullptr) {
     return;
   }
@@ -109,12 +117,15 @@ size_t DonorSpace::region_bytes(size_t bytes, size_t alignment) {
   const struct vgc_info* info = VgcApi::info(_device);
   size_t least = round_up_power_of_2(bytes / info->regions_max + 1);
 
-  _region_bytes = MAX3(alignment, least, (size_t)info->region_bytes_min);
+  // Donors can trace the heap if G1's regions are the space's.
+  size_t collector = UseG1GC ? SpaceAlignment : alignment;
+
+  _region_bytes = MAX3(collector, least, (size_t)info->region_bytes_min);
   if (_region_bytes > _unit) {
     fail("a heap of %zu MiB has regions of %zu MiB, and the device takes %zu MiB at most; lower -Xmx",
          bytes / M, _region_bytes / M, _unit / M);
   }
-  return _region_bytes;
+  return MAX2(alignment, _region_bytes);
 }
 
 ReservedHeapSpace DonorSpace::attach(const ReservedHeapSpace& heap, size_t bytes) {
@@ -137,7 +148,6 @@ ReservedHeapSpace DonorSpace::attach(const ReservedHeapSpace& heap, size_t bytes
   space.type_offset = UseCompactObjectHeaders ? 0 : 8;
   space.type_shift = UseCompactObjectHeaders ? 42 : 0;
   space.type_mask = UseCompactObjectHeaders ? 0x3fffff : 0xffffffff;
-  // Types are for traces, of which there are none yet.
   if (VgcApi::create_over(_device, &space) == nullptr) {
     const char* why = errno == ENOSPC ? "no room in the device's window: lower -Xmx, or end another JVM on it"
                                       : os::strerror(errno);
@@ -156,30 +166,36 @@ ReservedHeapSpace DonorSpace::attach(const ReservedHeapSpace& heap, size_t bytes
   return ReservedHeapSpace(all.first_part(bytes), heap.noaccess_prefix());
 }
 
+uint64_t DonorSpace::features() {
+  return VgcApi::info(_device)->features;
+}
+
+size_t DonorSpace::request_max() {
+  return VgcApi::info(_device)->request_max;
+}
+
+size_t DonorSpace::response_max() {
+  return VgcApi::info(_device)->response_max - sizeof(struct virtio_gc_done);
+}
+
+int DonorSpace::run(struct vgc_call* call) {
+  return VgcApi::command(_device, call);
+}
+
 void DonorSpace::discard_extents(struct virtio_gc_extent* extents, uint count) {
   struct virtio_gc_hint hint;
-  struct virtio_gc_done done;
-  struct vgc_call call;
-
   memset(&hint, 0, sizeof(hint));
-  memset(&call, 0, sizeof(call));
   hint.what = VIRTIO_GC_HINT_DISCARD;
-  call.command = VIRTIO_GC_HINT;
-  call.arg = &hint;
-  call.arg_bytes = sizeof(hint);
-  call.entries = extents;
-  call.entry_bytes = sizeof(*extents);
-  call.count = count;
-  call.answer = &done;
-  call.answer_room = sizeof(done);
+  DonorCommand discard(VIRTIO_GC_HINT, 0);
+  discard.set_arg(&hint);
+  discard.set_entries(extents, count);
   Ticks start = Ticks::now();
   // Without the hint garbage is written back, and nothing is wrong.  A device
   // that answers with a failure has not begun, and does not do it later.
-  int rc = VgcApi::command(_device, &call);
-  if (rc != 0) {
-    log_debug(gc, donor)("Discard of %u ranges failed: %s", count, os::strerror(-rc));
-  } else if (done.status != VIRTIO_GC_OK) {
-    log_debug(gc, donor)("Discard of %u ranges failed: status %u", count, (unsigned)done.status);
+  if (!discard.run()) {
+    stringStream why;
+    discard.print_failure(&why);
+    log_debug(gc, donor)("Discard of %u ranges failed: %s", count, why.base());
   } else {
     log_trace(gc, donor)("Discard of %u ranges, %.3fms", count, (Ticks::now() - start).seconds() * 1000.0);
   }

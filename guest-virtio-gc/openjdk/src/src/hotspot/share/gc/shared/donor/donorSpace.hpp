@@ -15,6 +15,7 @@
 #include "utilities/globalDefinitions.hpp"
 
 struct vgc;
+struct vgc_call;
 struct virtio_gc_extent;
 
 // The Java heap as a space of a virtio-gc device (-XX:DonorHeap): its memory is
@@ -55,6 +56,19 @@ public:
   // To be called once CompressedOops knows the heap.  Returns the first bytes
   // of the heap, as memory that no collector commits or uncommits.
   static ReservedHeapSpace attach(const ReservedHeapSpace& heap, size_t bytes);
+
+  // Of the device: its features, and the bytes of a request, and of entries in
+  // an answer.
+  static uint64_t features();
+  static size_t request_max();
+  static size_t response_max();
+
+  // Whether the space's regions have this size.
+  static bool has_regions_of(size_t bytes) { return _region_bytes == bytes; }
+
+  // Run a command, and wait for its answer.  0, or a negative errno: there is
+  // no answer.
+  static int run(struct vgc_call* call);
 
   // What is between these addresses is garbage, which need not be kept for the
   // heap to be right.  It may be used again when this returns.

@@ -1,0 +1,215 @@
+/*
+ * SPDX-License-Identifier: GPL-2.0-only WITH Classpath-exception-2.0
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * in the LICENSE file of OpenJDK.
+ */
+
+#include "cds/aotLinkedClassBulkLoader.hpp"
+#include "cds/cdsConfig.hpp"
+#include "classfile/javaClasses.inline.hpp"
+#include "gc/g1/g1CollectedHeap.inline.hpp"
+#include "gc/g1/g1ConcurrentMark.hpp"
+#include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
+#include "gc/g1/g1DonorCheck.hpp"
+#include "gc/g1/g1HeapRegion.inline.hpp"
+#include "gc/g1/g1RootProcessor.hpp"
+#include "gc/shared/donor/donorSpace.hpp"
+#include "logging/log.hpp"
+#include "memory/resourceArea.hpp"
+#include "oops/oop.inline.hpp"
+#include "runtime/globals.hpp"
+#include "utilities/count_trailing_zeros.hpp"
+#include "utilities/ostream.hpp"
+#include "utilities/ticks.hpp"
+
+#include <string.h>
+
+bool G1DonorCheck::_impossible_said = false;
+
+// Bits, each for a unit of 8 bytes, in a word of a bitmap
+static const size_t WordBytes = BitsPerWord * VIRTIO_GC_UNIT_BYTES;
+
+G1DonorCheck::G1DonorCheck() :
+    _heap(G1CollectedHeap::heap()),
+    _bitmap(_heap->concurrent_mark()->mark_bitmap()),
+    _regions(),
+    _marks(0),
+    _differences(0) {}
+
+// What is never possible is said once.
+bool G1DonorCheck::is_possible() const {
+  stringStream why;
+
+  if (CDSConfig::is_using_aot_linked_classes() && !AOTLinkedClassBulkLoader::class_preloading_finished()) {
+    log_info(gc, donor)("Donors' marks are not checked: classes of the archive are not loaded yet");
+    return false;
+  }
+  if (!DonorSpace::has_regions_of(G1HeapRegion::GrainBytes)) {
+    why.print("the device has fewer regions than G1; raise -XX:G1HeapRegionSize");
+  } else if (DonorTrace::is_possible(&why)) {
+    return true;
+  }
+  if (!_impossible_said) {
+    log_info(gc, donor)("Donors' marks are not checked: %s", why.base());
+    _impossible_said = true;
+  }
+  return false;
+}
+
+void G1DonorCheck::regions_take() {
+  for (uint i = 0; i < _heap->max_num_regions(); i++) {
+    G1HeapRegion* region = _heap->region_at_or_null(i);
+    if (region == nullptr || region->is_free() || region->is_continues_humongous() || region->is_empty()) {
+      continue;
+    }
+    struct virtio_gc_region r;
+    memset(&r, 0, sizeof(r));
+    r.region = i;
+    r.top = (uint64_t)pointer_delta(region->top(), _heap->reserved().start(), 1);
+    if (region->is_starts_humongous()) {
+      r.flags = VIRTIO_GC_REGION_WHOLE;
+      // The class of an object that is not marked may be gone.
+      if (_bitmap->is_marked(region->bottom()) && !cast_to_oop(region->bottom())->is_typeArray()) {
+        r.flags |= VIRTIO_GC_REGION_SAY;
+      }
+    }
+    _regions.append(r);
+  }
+}
+
+void G1DonorCheck::roots_do(OopClosure* oops, CLDClosure* clds, NMethodClosure* nmethods) {
+  G1RootProcessor roots(_heap, 1);
+
+  if (ClassUnloading) {
+    roots.process_strong_roots(oops, clds, nmethods);
+  } else {
+    roots.process_all_roots(oops, clds, nmethods);
+  }
+}
+
+bool G1DonorCheck::is_object(uint64_t address) {
+  return is_aligned(address, (uint64_t)VIRTIO_GC_UNIT_BYTES) && _heap->is_in_reserved((void*)address) &&
+         _bitmap->is_marked((HeapWord*)address);
+}
+
+// G1 has cleared the others.
+bool G1DonorCheck::is_kept(uint64_t referent) {
+  return is_object(referent);
+}
+
+void G1DonorCheck::describe(uint64_t address, outputStream* st) const {
+  st->print(UINT64_FORMAT_X, address);
+  if (!_heap->is_in_reserved((void*)address)) {
+    st->print(", outside the heap");
+    return;
+  }
+  G1HeapRegion* region = _heap->heap_region_containing((void*)address);
+  // The class of an object that is not marked may be gone.
+  if (is_aligned(address, (uint64_t)VIRTIO_GC_UNIT_BYTES) && _bitmap->is_marked((HeapWord*)address)) {
+    ResourceMark rm;
+    oop obj = cast_to_oop(address);
+    st->print(", %s", obj->klass()->external_name());
+    if (java_lang_Class::is_instance(obj) && java_lang_Class::as_Klass(obj) != nullptr) {
+      st->print(" of %s", java_lang_Class::as_Klass(obj)->external_name());
+    }
+  }
+  st->print(", in region %u (%s)", region->hrm_index(), region->get_type_str());
+}
+
+void G1DonorCheck::difference(const char* what, uint64_t address) {
+  if (_differences++ < LinesMax) {
+    stringStream st;
+    describe(address, &st);
+    log_error(gc, donor)("%s: %s", what, st.base());
+  }
+}
+
+void G1DonorCheck::compare_region(G1HeapRegion* region, const uint64_t* theirs, const struct virtio_gc_live* live) {
+  HeapWord* const bottom = region->bottom();
+  HeapWord* const top = region->top();
+  const bool whole = region->is_humongous();
+  uint64_t bytes = 0;
+  uint64_t objects = 0;
+  size_t word = 0;
+  uint64_t ours = 0;
+
+  for (HeapWord* next = bottom; word < G1HeapRegion::GrainBytes / WordBytes; word++, ours = 0) {
+    HeapWord* const end = bottom + (word + 1) * BitsPerWord;
+    // next is the first mark that is not in a word before this one, or earlier.
+    while (next < MIN2(end, top)) {
+      next = _bitmap->get_next_marked_addr(next, MIN2(end, top));
+      if (next < MIN2(end, top)) {
+        ours |= (uint64_t)1 << pointer_delta(next, bottom) % BitsPerWord;
+        bytes += whole ? 0 : cast_to_oop(next)->size() * HeapWordSize;
+        objects++;
+        next++;
+      }
+    }
+    for (uint64_t differ = ours ^ theirs[word]; differ != 0; differ &= differ - 1) {
+      uint bit = count_trailing_zeros(differ);
+      difference((ours >> bit & 1) != 0 ? "G1 has marked, and donors have not"
+                                        : "Donors have marked, and G1 has not",
+                 (uint64_t)(bottom + word * BitsPerWord + bit));
+    }
+  }
+  _marks += objects;
+  if (live->bytes != bytes || live->objects != objects) {
+    stringStream st;
+    st.print("Donors have counted " UINT64_FORMAT " bytes in " UINT64_FORMAT " objects, and G1 "
+             UINT64_FORMAT " in " UINT64_FORMAT, (uint64_t)live->bytes, (uint64_t)live->objects, bytes, objects);
+    difference(st.base(), (uint64_t)bottom);
+  }
+}
+
+bool G1DonorCheck::compare(DonorTrace* trace) {
+  const size_t words = G1HeapRegion::GrainBytes / WordBytes;
+  const uint most = (uint)MAX2((size_t)1, VIRTIO_GC_BITMAPS_MAX / (words * BytesPerWord));
+  const uint count = _heap->max_num_regions();
+  uint64_t* theirs = NEW_C_HEAP_ARRAY(uint64_t, words * most, mtGC);
+  struct virtio_gc_live* live = NEW_C_HEAP_ARRAY(struct virtio_gc_live, count, mtGC);
+  bool ok = trace->sizes(0, count, live);
+
+  for (uint first = 0; ok && first < count; first += most) {
+    const uint some = MIN2(most, count - first);
+    ok = trace->bitmaps(first, some, G1HeapRegion::GrainBytes, theirs);
+    for (uint i = 0; ok && i < some; i++) {
+      G1HeapRegion* region = _heap->region_at_or_null(first + i);
+      if (region != nullptr) {
+        compare_region(region, theirs + words * i, &live[first + i]);
+      }
+    }
+  }
+  FREE_C_HEAP_ARRAY(struct virtio_gc_live, live);
+  FREE_C_HEAP_ARRAY(uint64_t, theirs);
+  return ok;
+}
+
+void G1DonorCheck::check() {
+  if (!is_possible()) {
+    return;
+  }
+  Ticks start = Ticks::now();
+  DonorTrace trace(this);
+  regions_take();
+  bool whole = trace.run(_regions.adr_at(0), (uint)_regions.length()) && compare(&trace);
+  uint64_t at;
+  if (trace.is_heap_error(&at)) {
+    difference(trace.failure(), at);
+  } else if (!whole) {
+    log_info(gc, donor)("Donors' marks are not checked: %s", trace.failure());
+  }
+  // G1 has cleared references to what it has not marked.
+  _differences += trace.unkept();
+  if (whole || _differences > 0) {
+    log_info(gc, donor)("Donors' marks checked: " UINT64_FORMAT " objects in %d regions, " UINT64_FORMAT
+                        " differ, %u weak; " UINT64_FORMAT " roots in %u turns, %.1fms",
+                        _marks, _regions.length(), _differences, trace.unkept(), trace.roots_sent(), trace.turns(),
+                        (Ticks::now() - start).seconds() * 1000.0);
+  }
+  if (DonorCheckFatal && _differences > 0) {
+    fatal("DonorCheck: donors' marks differ from G1's at " UINT64_FORMAT " objects", _differences);
+  }
+}

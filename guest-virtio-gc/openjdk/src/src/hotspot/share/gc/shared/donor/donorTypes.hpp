@@ -1,0 +1,53 @@
+/*
+ * SPDX-License-Identifier: GPL-2.0-only WITH Classpath-exception-2.0
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * in the LICENSE file of OpenJDK.
+ */
+
+#ifndef SHARE_GC_SHARED_DONOR_DONORTYPES_HPP
+#define SHARE_GC_SHARED_DONOR_DONORTYPES_HPP
+
+#include "memory/allStatic.hpp"
+#include "oops/compressedKlass.hpp"
+#include "utilities/globalDefinitions.hpp"
+
+class Klass;
+class outputStream;
+
+// The layouts of all classes, as donors need them to trace objects.
+//
+//   class                  type
+//   instances              FIXED, a run for each block of the oop map
+//   java.lang.ref.*        the same, WEAK: donors do not follow the referent.
+//                          They do follow `discovered`, which is not in the oop
+//                          map: a reference that was processed has the rest of
+//                          the pending list there
+//   java.lang.Class        SELF: the object says how large it is, and how many
+//                          references its static fields are
+//   stack chunks           OPAQUE: the VM knows where their references are. Size
+//                          as DATA with a TAIL, the bitmap behind the stack
+//   arrays                 REFS, DATA
+//
+// A type's number is the narrow class pointer.  Numbers are used again after
+// class unloading, so all types are replaced before each trace.  A class that is
+// loaded later has no object that a trace has to look at.
+class DonorTypes : AllStatic {
+  // The numbers of the types that donors have, ascending.
+  static narrowKlass* _ids;
+  static int _count;
+
+  friend class DonorTypesClosure;
+
+public:
+  // Replace the types on donors by those of all classes.  No trace may run, and
+  // no class may be loaded or unloaded meanwhile.  False: why says why not.
+  static bool send(outputStream* why);
+
+  // The class of a type that donors have; null: they do not have this type.
+  static Klass* klass(uint64_t id);
+};
+
+#endif // SHARE_GC_SHARED_DONOR_DONORTYPES_HPP

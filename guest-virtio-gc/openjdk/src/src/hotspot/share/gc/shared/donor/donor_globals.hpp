@@ -1,0 +1,38 @@
+/*
+ * SPDX-License-Identifier: GPL-2.0-only WITH Classpath-exception-2.0
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * in the LICENSE file of OpenJDK.
+ */
+
+#ifndef SHARE_GC_SHARED_DONOR_DONOR_GLOBALS_HPP
+#define SHARE_GC_SHARED_DONOR_DONOR_GLOBALS_HPP
+
+#include "runtime/globals_shared.hpp"
+
+#define DONOR_FLAGS(develop,                                                \
+                    develop_pd,                                             \
+                    product,                                                \
+                    product_pd,                                             \
+                    range,                                                  \
+                    constraint)                                             \
+                                                                            \
+  product(bool, DonorCheck, false, DIAGNOSTIC,                              \
+          "In each full collection of G1 let donors trace the heap too, "   \
+          "and compare their marks with G1's")                              \
+                                                                            \
+  product(bool, DonorCheckFatal, false, DIAGNOSTIC,                         \
+          "End the VM when DonorCheck finds a difference")                  \
+                                                                            \
+  product(ccstr, DonorCheckHide, nullptr, DIAGNOSTIC,                       \
+          "Do not tell donors of the references in objects of this class "  \
+          "(as in java/util/HashMap$Node), so that DonorCheck has a "       \
+          "difference to find")                                             \
+
+// end of DONOR_FLAGS
+
+DECLARE_FLAGS(DONOR_FLAGS)
+
+#endif // SHARE_GC_SHARED_DONOR_DONOR_GLOBALS_HPP
