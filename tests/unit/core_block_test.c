@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: CORE FAKE */
+/* threads: one */
 /*
  * core_block_test.c - elastic blocks: when they grow, when they fall apart
  */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: CORE FAKE tests/unit/model_control.c tests/unit/model_worker.c */
+/* threads: one */
 /*
  * core_model_test.c - millions of random steps of the core against a model
  *

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: CORE FAKE */
+/* threads: one */
 /*
  * core_overlap_test.c - fetch and write-back at the same time, the budget that bounds
  * them, and accesses that need no network
