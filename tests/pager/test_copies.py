@@ -254,6 +254,7 @@ def test_all_donors_of_memory_die(
 LAG = 1 << 20
 
 
+@pytest.mark.slow
 def test_lazy_files_lose_what_lags(start_donor: StartDonor, short_tmp: Path) -> None:
     """All donors of memory die while the files are far behind: that is lost, and nothing else."""
     memory = start_group(start_donor, "ab")

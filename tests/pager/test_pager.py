@@ -201,7 +201,7 @@ def test_loss(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
     assert "donor a (tcp:" in line and "KiB of VM test in extents 0,1,2" in line
 
 
-@pytest.mark.parametrize("without", ["", "poison"])
+@pytest.mark.parametrize("without", [pytest.param("", marks=pytest.mark.slow), "poison"])
 def test_loss_killed_by_signal_7(
     start_donor: StartDonor, short_tmp: Path, without: str
 ) -> None:

@@ -47,7 +47,7 @@ def kept_donors(short_tmp: Path) -> Iterator[list[Donor]]:
         assert left == [] and ended == [0, 0], donor.tail()
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("transport", ["tcp", pytest.param("shm", marks=pytest.mark.slow)])
 def test_donors_are_killed_at_any_moment(
     kept_donors: list[Donor], short_tmp: Path, transport: str
 ) -> None:

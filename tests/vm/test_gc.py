@@ -231,6 +231,7 @@ def survived(host: Host, job: Job, step: str) -> None:
     assert host.counter("SPREAD_PAGES") > 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT)
 def test_collected_with_copies(copied: Host) -> None:
     """What workers change is on two donors when a command is answered."""
