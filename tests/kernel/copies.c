@@ -46,10 +46,17 @@ static void filled(void)
 	if (same < COPIES_PAGES - world.c.info.min_budget_pages - 64)
 		fail("%ju of %u pages are on both slabs", (uintmax_t)same,
 		     COPIES_PAGES);
+	copies_lose();
+	copies_check(1);
+}
+
+/* Each copy gets what it lacks, and is then the only slab. */
+static void fill_and_lose(void)
+{
 	for (uint32_t e = 0; e < world.c.info.extents; e++) {
+		copies_fill(e);
 		copies_lose_one(e);
 	}
-	copies_check(1);
 }
 
 /* What is written goes to both; one is detached without a page being read. */
@@ -59,10 +66,7 @@ static void written(void)
 		copies_add(e);
 	copies_write(2);
 	control_squeeze(&world.c);
-	for (uint32_t e = 0; e < world.c.info.extents; e++) {
-		copies_fill(e);
-		copies_lose_one(e);
-	}
+	fill_and_lose();
 	copies_check(2);
 }
 
@@ -110,9 +114,7 @@ static void begun(void)
 	       "the first batch");
 	control_frames(&world.c, frames);
 	copies_fill(1);
-	control_lose(&world.c, 1);
-	world.c.slab[1] = world.id_of[1];
-	world.c.file[1] = world.copy[1];
+	copies_lose_one(1);
 	copies_check(2);
 }
 
@@ -237,10 +239,7 @@ static void spoiled(void)
 		spoil(world.c.file[e]);
 	copies_check(4);
 	control_squeeze(&world.c);
-	for (uint32_t e = 0; e < world.c.info.extents; e++) {
-		copies_fill(e);
-		copies_lose_one(e);
-	}
+	fill_and_lose();
 	copies_check(4);
 }
 

@@ -113,6 +113,16 @@ static void spread_all(void)
 	all_copied();
 }
 
+/* Of each extent a slab lacks pages, and gets them. */
+static void all_fill(void)
+{
+	for (uint32_t e = 0; e < world.c.info.extents; e++) {
+		if (!thin(e))
+			fail("extent %u is not thin", e);
+		copies_fill(e);
+	}
+}
+
 /* It never was, and the primaries get what they have missed. */
 static void reverted(void)
 {
@@ -126,11 +136,7 @@ static void reverted(void)
 	before = writes();
 	range_freeze(0, 0);
 	copies_check(3);
-	for (uint32_t e = 0; e < world.c.info.extents; e++) {
-		if (!thin(e))
-			fail("extent %u is not thin", e);
-		copies_fill(e);
-	}
+	all_fill();
 	control_squeeze(&world.c);
 	if (writes() == before)
 		fail("writes to primaries are not counted");
@@ -150,11 +156,7 @@ static void kept(void)
 	     "REVERT");
 	range_freeze(0, 0);
 	copies_check(6);
-	for (uint32_t e = 0; e < world.c.info.extents; e++) {
-		if (!thin(e))
-			fail("extent %u is not thin", e);
-		copies_fill(e);
-	}
+	all_fill();
 	control_squeeze(&world.c);
 	copies_lose();
 	copies_check(6);

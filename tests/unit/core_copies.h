@@ -100,10 +100,10 @@ static inline void break_ways(struct fake_backend *fb, u32 donor,
 	}
 }
 
-/* Copy what slabs of the first extent lack, while both lanes run; the second is the control plane's. */
-static inline void fill(struct fake_backend *fb)
+/* Go on with a fill of the first extent, while both lanes run; the second is the control plane's. */
+static inline void fill_on(struct fake_backend *fb, u32 cursor)
 {
-	u32 cursor = 0, n;
+	u32 n;
 
 	for (n = 0; dcm_extent_fill(&fb->vm->lane[1], 0, &cursor); n++) {
 		assert_true(n < 100000);
@@ -112,6 +112,26 @@ static inline void fill(struct fake_backend *fb)
 		fb_poll(fb, 1);
 	}
 	assert_false(fb->vm->extent[0].thin);
+}
+
+/* Copy what slabs of the first extent lack. */
+static inline void fill(struct fake_backend *fb)
+{
+	fill_on(fb, 0);
+}
+
+/* Pages from here on are on no slab, zero; to be looked at, so that others leave. */
+#define ZEROES 1100u
+
+/* Read a page that is not expected to be written, when no other is dirty. */
+static inline void get_clean(struct fake_backend *fb, u32 gfn)
+{
+	u32 i;
+
+	for (i = 0; i < 300; i++)
+		get(fb, ZEROES + i);
+	pd_clear(pd_of(fb->vm, gfn), PD_WROTE);
+	get(fb, gfn);
 }
 
 /* Take all pages off a slab of the first extent, and give it back. */

@@ -75,7 +75,7 @@ static void test_filled_while_here_and_clean(void **state)
 static void test_leaves_behind_the_fill(void **state)
 {
 	struct fake_backend *fb = copies_world(1);
-	u32 cursor = 0, n;
+	u32 cursor = 0;
 
 	(void)state;
 	tune(fb, "thin_after", 0);
@@ -89,12 +89,7 @@ static void test_leaves_behind_the_fill(void **state)
 	dcm_lane_down(&fb->vm->lane[0], 1);
 	push_out(fb, 0, 1);
 	assert_int_equal(at(fb, 0), 1);
-	for (n = 0; dcm_extent_fill(&fb->vm->lane[1], 0, &cursor); n++) {
-		assert_true(n < 10000);
-		fb_advance(fb, 10);
-		fb_poll(fb, 0);
-		fb_poll(fb, 1);
-	}
+	fill_on(fb, cursor);
 	assert_int_equal(at(fb, 0), 3);
 	end(fb);
 }
@@ -108,20 +103,16 @@ static void test_filled_while_here_and_none_answers(void **state)
 	(void)state;
 	tune(fb, "thin_after", 0);
 	tune(fb, "proactive_share", 0);
-	/* no other page is dirty */
-	for (i = 0; i < 300; i++)
-		get(fb, 1100 + i);
-	pd_clear(pd_of(fb->vm, PAGE), PD_WROTE);
-	get(fb, PAGE);
+	get_clean(fb, PAGE);
 	attach(fb, 0, 1);
 	fill(fb);
 	break_ways(fb, 0, ~0ull);
 	break_ways(fb, 1, ~0ull);
 	for (i = 0; i < 4000; i++)
-		glance(fb, 1100 + i % 400);
+		glance(fb, ZEROES + i % 400);
 	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
-	for (i = 0; i < fb->cfg.nr_lanes; i++)
-		fb->lane[i].way[1].welcome_at = 0;
+	/* the second can be reached again */
+	break_ways(fb, 1, 0);
 	assert_int_equal(lose(fb, 0), 0);
 	push_out(fb, PAGE, 1);
 	assert_int_equal(at(fb, PAGE), 2);
@@ -141,18 +132,14 @@ static void test_here_when_filled_and_written_to_one(void **state)
 
 	(void)state;
 	tune(fb, "proactive_share", 0);
-	/* no other page is dirty */
-	for (i = 0; i < 300; i++)
-		get(fb, 1100 + i);
-	pd_clear(pd_of(fb->vm, PAGE), PD_WROTE);
-	get(fb, PAGE);
+	get_clean(fb, PAGE);
 	attach(fb, 0, 1);
 	fill(fb);
 	assert_int_equal(at(fb, PAGE), 1);
 	writes = fb->nr_writes;
 	for (i = 0; state_of(fb, PAGE) != DCM_NOTDIRECT; i++) {
 		assert_true(i < 4000);
-		glance(fb, 1100 + i % 400);
+		glance(fb, ZEROES + i % 400);
 	}
 	assert_int_equal(fb->nr_writes - writes, 1);
 	assert_int_equal(at(fb, PAGE), 3);
@@ -187,7 +174,6 @@ static void test_fill_of_a_part(void **state)
 	end(fb);
 }
 
-/* What another slab has too is only taken off: no page is read or written. */
 /* One step of a drain: its slab takes no writes any more. */
 static void drain_begins(struct fake_backend *fb, struct fb_slab *s)
 {
@@ -230,6 +216,7 @@ static void test_all_three_slabs_are_wanted_back(void **state)
 	end(fb);
 }
 
+/* What another slab has too is only taken off: no page is read or written. */
 static void test_drain_of_a_copy(void **state)
 {
 	struct fake_backend *fb = copies_world(2);

@@ -131,8 +131,6 @@ static void test_slot_used_again_under_a_fetch(void **state)
 	}
 	assert_false(fb_present(fb, PAGE));
 	break_ways(fb, 1, 0);
-	for (i = 0; i < fb->cfg.nr_lanes; i++)
-		fb->lane[i].way[1].welcome_at = 0;
 	for (i = 0; i < 1000; i++) {
 		fb_advance(fb, 1000);
 		fb_poll(fb, 0);
