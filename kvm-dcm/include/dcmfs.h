@@ -364,8 +364,8 @@ struct dcmfs_write_count {
 #define DCMFS_IOC_FILL _IOWR(0xDC, 0x11, struct dcmfs_fill)
 #define DCMFS_IOC_FAULTS _IOR(0xDC, 0x12, struct dcmfs_faults)
 #define DCMFS_IOC_KEEP _IOW(0xDC, 0x13, struct dcmfs_keep)
-#define DCMFS_IOC_SPREAD _IOWR(0xDC, 0x14, struct dcmfs_range)
-#define DCMFS_IOC_REVERT _IOW(0xDC, 0x15, struct dcmfs_range)
+#define DCMFS_IOC_SPREAD _IOWR(0xDC, 0x15, struct dcmfs_range)
+#define DCMFS_IOC_REVERT _IOW(0xDC, 0x16, struct dcmfs_range)
 
 /*
  * DCMFS_IOC_SEAL: encrypt and authenticate each page before it leaves, from now on
@@ -379,6 +379,6 @@ struct dcmfs_write_count {
  * mount's metadata=; ENOMEM; EINTR: a signal.
  */
 #define DCMFS_SEAL_AES_256_GCM 1
-#define DCMFS_IOC_SEAL _IOW(0xDC, 0x16, __u32)
+#define DCMFS_IOC_SEAL _IOW(0xDC, 0x14, __u32)
 
 #endif /* DCMFS_H */
