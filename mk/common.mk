@@ -24,15 +24,7 @@ override BUILD := $(abspath $(BUILD))
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-# Tests compile all by two compilers, and much with sanitizers: a fresh clone takes what another
-# has compiled. Paths below the clone count from there, so that they are the same.
-ifeq ($(origin CCACHE),undefined)
-CCACHE := $(shell command -v ccache)
-endif
-DCM_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvm-dcm
-export CCACHE CCACHE_DIR := $(DCM_CACHE)/ccache
-export CCACHE_BASEDIR := $(DCM_ROOT)
-export CCACHE_NOHASHDIR := 1
+include $(DCM_ROOT)/mk/ccache.mk
 PKG_CONFIG ?= pkg-config
 WERROR ?= 1
 SANITIZE ?=
