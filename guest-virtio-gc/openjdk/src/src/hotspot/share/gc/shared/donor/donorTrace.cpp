@@ -247,56 +247,54 @@ bool DonorTrace::wait(bool* quiet, bool* opaque) {
   }
 }
 
-bool DonorTrace::opaque_take() {
+// Take all that the trace has met of a kind, in as many answers as that needs. The
+// flags are for the first.
+template <typename Entry, typename Take>
+bool DonorTrace::met_take(uint32_t what, uint16_t flags, Take take) {
   struct virtio_gc_met head;
   uint64_t left;
 
   memset(&head, 0, sizeof(head));
-  head.what = VIRTIO_GC_MET_OPAQUE;
-  head.max = (uint32_t)(DonorSpace::response_max() / sizeof(uint64_t));
+  head.what = what;
+  head.max = (uint32_t)(DonorSpace::response_max() / sizeof(Entry));
   do {
-    DonorCommand met(VIRTIO_GC_TRACE_MET, _epoch, head.max * sizeof(uint64_t));
+    DonorCommand met(VIRTIO_GC_TRACE_MET, _epoch, head.max * sizeof(Entry));
     met.set_arg(&head);
+    met.set_flags(flags);
     if (!run(&met)) {
       return false;
     }
-    for (uint i = 0; i < met.count<uint64_t>(); i++) {
-      uint64_t address = met.entries<uint64_t>()[i];
-      if (!_client->is_object(address)) {
-        return fail("donors met what is no object", address);
+    for (uint i = 0; i < met.count<Entry>(); i++) {
+      if (!take(met.entries<Entry>()[i])) {
+        return false;
       }
-      scan(cast_to_oop(address));
     }
     left = met.value();
+    flags = 0;
   } while (left != 0);
   return true;
 }
 
+bool DonorTrace::opaque_take() {
+  return met_take<uint64_t>(VIRTIO_GC_MET_OPAQUE, 0, [&](uint64_t address) {
+    if (!_client->is_object(address)) {
+      return fail("donors met what is no object", address);
+    }
+    scan(cast_to_oop(address));
+    return true;
+  });
+}
+
 // Objects of a class keep its loader alive.
 bool DonorTrace::types_take() {
-  struct virtio_gc_met head;
-  uint64_t left;
-
-  memset(&head, 0, sizeof(head));
-  head.what = VIRTIO_GC_MET_TYPES;
-  head.max = (uint32_t)(DonorSpace::response_max() / sizeof(uint64_t));
-  do {
-    DonorCommand met(VIRTIO_GC_TRACE_MET, _epoch, head.max * sizeof(uint64_t));
-    met.set_arg(&head);
-    if (!run(&met)) {
-      return false;
+  return met_take<uint64_t>(VIRTIO_GC_MET_TYPES, 0, [&](uint64_t id) {
+    Klass* klass = DonorTypes::klass(id);
+    if (klass == nullptr) {
+      return fail("donors met an object of a type that they do not have", id);
     }
-    for (uint i = 0; i < met.count<uint64_t>(); i++) {
-      uint64_t id = met.entries<uint64_t>()[i];
-      Klass* klass = DonorTypes::klass(id);
-      if (klass == nullptr) {
-        return fail("donors met an object of a type that they do not have", id);
-      }
-      follow(klass->class_loader_data());
-    }
-    left = met.value();
-  } while (left != 0);
-  return true;
+    follow(klass->class_loader_data());
+    return true;
+  });
 }
 
 // So does the loader itself, or the mirror of a hidden class.
@@ -323,33 +321,15 @@ bool DonorTrace::holders_ask() {
 }
 
 bool DonorTrace::weak_take() {
-  struct virtio_gc_met head;
-  uint64_t left;
-  uint16_t flags = VIRTIO_GC_MET_AGAIN;
-
-  memset(&head, 0, sizeof(head));
-  head.what = VIRTIO_GC_MET_CLEAR;
-  head.max = (uint32_t)(DonorSpace::response_max() / sizeof(struct virtio_gc_weak));
   _unkept = 0;
-  do {
-    DonorCommand met(VIRTIO_GC_TRACE_MET, _epoch, head.max * sizeof(struct virtio_gc_weak));
-    met.set_arg(&head);
-    met.set_flags(flags);
-    if (!run(&met)) {
-      return false;
+  return met_take<struct virtio_gc_weak>(VIRTIO_GC_MET_CLEAR, VIRTIO_GC_MET_AGAIN, [&](const struct virtio_gc_weak& weak) {
+    if (_client->is_kept(weak.referent)) {
+      root_add(weak.referent);
+    } else {
+      _unkept++;
     }
-    for (uint i = 0; i < met.count<struct virtio_gc_weak>(); i++) {
-      uint64_t referent = met.entries<struct virtio_gc_weak>()[i].referent;
-      if (_client->is_kept(referent)) {
-        root_add(referent);
-      } else {
-        _unkept++;
-      }
-    }
-    left = met.value();
-    flags = 0;
-  } while (left != 0);
-  return true;
+    return true;
+  });
 }
 
 bool DonorTrace::settle() {

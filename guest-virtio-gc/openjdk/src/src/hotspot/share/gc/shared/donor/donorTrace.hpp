@@ -77,6 +77,8 @@ class DonorTrace : public StackObj {
   bool roots_send();
   bool ranges_send();
   bool wait(bool* quiet, bool* opaque);
+  template <typename Entry, typename Take>
+  bool met_take(uint32_t what, uint16_t flags, Take take);
   bool opaque_take();
   bool types_take();
   bool holders_ask();
