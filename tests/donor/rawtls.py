@@ -93,9 +93,13 @@ def dial(address: str, timeout: float = 5.0, source: str = "") -> socket.socket:
     tv = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tv)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tv)
-    if source:
-        sock.bind((source, 0))
-    sock.connect(target)  # type: ignore[arg-type]
+    try:
+        if source:
+            sock.bind((source, 0))
+        sock.connect(target)  # type: ignore[arg-type]
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 

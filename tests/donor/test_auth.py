@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,12 @@ def test_says_nothing(lab: Lab) -> None:
         silence(sock)
         sock.close()
     assert lab.status()["events"]["handshakes_timed_out"] >= 8
+
+
+def test_a_refused_connection_leaves_no_socket(tmp_path: Path) -> None:
+    """What dial() could not connect is closed: an open socket would fail the test that runs."""
+    with pytest.raises(FileNotFoundError):
+        dial(f"unix:{tmp_path}/nobody.sock")
 
 
 def test_failed_handshakes_are_told_apart(lab: Lab) -> None:
