@@ -18,3 +18,4 @@ UFFD_SRCS := $(call sources,uffd)
 # only for tests
 CLIENT_TEST_SRCS := kvm-dcm/transport/hostile.c
 CLIENT_PKGS := gnutls librdmacm libibverbs
+UFFD_PKGS := $(CLIENT_PKGS) jansson libxxhash

@@ -23,6 +23,7 @@ void dcm_activity_init(struct dcm_activity *a, u64 total, u64 now_ns)
 	a->ewma_milli = U64_MAX;
 	a->total = total;
 	a->last_ns = now_ns;
+	a->cold_s = 0;
 }
 
 bool dcm_activity_update(struct dcm_activity *a, u64 total, u64 now_ns)
@@ -45,6 +46,7 @@ bool dcm_activity_update(struct dcm_activity *a, u64 total, u64 now_ns)
 		a->ewma_milli =
 			(rate + (DCM_ACTIVITY_DIV - 1) * a->ewma_milli) /
 			DCM_ACTIVITY_DIV;
+	a->cold_s = a->ewma_milli < DCM_ACTIVITY_COLD_MILLI ? a->cold_s + 1 : 0;
 	a->total = total;
 	/* keep the phase: the remainder belongs to the next period */
 	a->last_ns += periods * DCM_ACTIVITY_PERIOD_NS;

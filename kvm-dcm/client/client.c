@@ -274,6 +274,9 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	client->copies = dcm_redundancies[cfg->redundancy].copies;
 	client->files = dcm_redundancies[cfg->redundancy].files;
 	client->scatter = cfg->scatter;
+	client->cold_s =
+		(cfg->cold_after_ms ? cfg->cold_after_ms : CLIENT_COLD_MS) /
+		1000;
 	client->data_encryption = cfg->data_encryption;
 	client->patience_ms = cfg->patience_ms ? cfg->patience_ms :
 						 CLIENT_PATIENCE_MS;

@@ -87,6 +87,8 @@ struct dcm_client_links {
  *	copy; else for %DCM_WIRE_SILENCE_MS
  * @scatter: on how many donors of memory, at most, copies are of what one donor of
  *	memory has, as long as these have room; 0: any
+ * @cold_after_ms: how long an extent is cold before it may go to files, so that a
+ *	busy one gets its memory; 0: ten minutes
  * @patience_ms: how long to wait for a silent donor; 0: a minute
  * @transport: to donors that are not on this host; verbs only without
  *	@data_encryption
@@ -124,6 +126,7 @@ struct dcm_client_config {
 	bool data_encryption;
 	enum dcm_host_redundancy redundancy;
 	u32 scatter;
+	u32 cold_after_ms;
 	u32 patience_ms;
 	enum dcm_host_transport transport;
 	void *area;
@@ -139,11 +142,14 @@ struct dcm_client_config {
 
 /**
  * struct dcm_client_count - one lane's I/O on one slab; written by that lane
+ * @pages: pages that were used
+ * @moved: pages that went from or to another slab (%DCM_IO_MOVE)
  */
 struct dcm_client_count {
 	u64 reads;
 	u64 writes;
 	u64 pages;
+	u64 moved;
 	u64 in_flight;
 } ____cacheline_aligned;
 
@@ -408,7 +414,7 @@ struct dcm_client_session_ref {
 
 /* False: there is no session with that donor now. Any thread. */
 bool dcm_client_session_ref_get(struct dcm_client *client, u32 donor,
-		     struct dcm_client_session_ref *ref);
+				struct dcm_client_session_ref *ref);
 u32 dcm_client_donors(const struct dcm_client *client);
 
 /* ---- adding and removing donors ---- */
@@ -516,6 +522,7 @@ enum dcm_client_donor_state {
  * @transport: "tcp", "shm" or "verbs"
  * @file: it lends files of a disk; false too if that is not known yet
  * @state: enum dcm_client_donor_state
+ * @leaving: it was removed, and its slabs are moved before it is forgotten
  * @number: the client's
  * @slabs: slabs of this VM there
  * @bytes: their size
@@ -542,6 +549,7 @@ struct dcm_client_donor_status {
 	char address[DCM_ADDRESS_MAX + 1];
 	const char *transport;
 	bool file;
+	bool leaving;
 	enum dcm_client_donor_state state;
 	u64 slabs;
 	u64 bytes;

@@ -36,6 +36,9 @@
 #define CLIENT_SERVES_MS 2000u
 #define CLIENT_HELD_MAX 4u
 #define CLIENT_LEAVE_MAX 4u /* slabs moved off a silent donor at a time */
+#define CLIENT_COLD_MS \
+	600000u /* cold for so long: may go to files, by default */
+#define CLIENT_EXCHANGES 4u /* extents that make room in memory at a time */
 #define CLIENT_FILE_LATE_MS 2000u /* at least, for a donor of files */
 #define CLIENT_STALL_MS 500u /* between two rounds: this host was stopped */
 #define CLIENT_SAY_MS 60000u /* shortest time between equal log lines */
@@ -321,6 +324,24 @@ struct client_lane {
 } ____cacheline_aligned;
 
 /**
+ * struct client_exchange - a cold extent and a busy one that change places: tier.c
+ * @cold: the extent that goes to files
+ * @busy: the one that goes to memory
+ * @from: the donor whose memory the cold one gives back
+ * @memory: how many members the busy one had on donors of memory
+ * @left: @from was told; else a donor of files is sought
+ * @since_ms: since when a slab is sought
+ */
+struct client_exchange {
+	u32 cold;
+	u32 busy;
+	u32 from;
+	u32 memory;
+	bool left;
+	u64 since_ms;
+};
+
+/**
  * struct dcm_client - the client of one VM
  * @want: set by any thread, taken by the client thread; a bit per extent
  * @notes: slabs with new notes, a stack that any thread pushes on
@@ -334,6 +355,9 @@ struct client_lane {
  * @files: so many of them on donors of files
  * @scatter: how many donors of memory have copies of what one has; 0: any
  * @uneven: extents may have more
+ * @cold_s: for how long an extent is cold before it may go to files
+ * @exchange: extents that change places, @nr_exchanges of them
+ * @exchange_ms: when the next may begin
  * @nr_near: extents of which two members may die together
  * @exposed_ms: when to look for extents that have others than they are to have
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
@@ -388,6 +412,10 @@ struct dcm_client {
 	u32 files;
 	u32 scatter;
 	bool uneven;
+	u64 cold_s;
+	u32 nr_exchanges;
+	struct client_exchange exchange[CLIENT_EXCHANGES];
+	u64 exchange_ms;
 	u32 nr_near;
 	u64 exposed_ms;
 	u32 cursor;

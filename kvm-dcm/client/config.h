@@ -80,6 +80,7 @@ struct dcm_host_config {
 	u64 rebuild_rate;
 	u64 disk_lag;
 	u32 scatter;
+	u64 cold_after_ms;
 	u64 extent;
 	bool data_encryption;
 	bool seal;

@@ -10,13 +10,12 @@
  *
  * Of the @copies slabs @files are on donors of files, the others on donors of
  * memory. If none of these has room, a slab is taken on files in place of memory.
- * Once a donor of memory has room, the busiest of such extents get a slab there,
- * and then the file is given back: infiniswap-nsdi17, 4.1, maps a slab whose
- * pages are used more than 20 times a second (HotSlab) in the same way.
+ * Which of such extents get a slab in memory later, tier.c decides; then the file is
+ * given back.
  *
  *	    memory  files
  *	      1       0    one copy     lacks: none
- *	      0       1                 lacks memory, if the extent is busy
+ *	      0       1                 lacks memory
  *	      1       1                 the file is too many: given back
  *
  * An extent that has as many slabs as it may have, two of them on files for want of
@@ -33,10 +32,8 @@
  *
  * Locking: none, only the client thread uses it.
  */
-#include "exposed.h"
+#include "tier.h"
 
-#define HOT_MILLI 20000u /* page operations in 1000 s */
-#define HOT_MAX 4u /* extents that go to memory at a look */
 #define APART_MAX 4u /* extents whose near members are being replaced */
 
 /**
@@ -86,6 +83,12 @@ u64 client_donors_file(const struct dcm_client *client)
 	return who;
 }
 
+/* How many members an extent has on donors of memory. */
+u32 client_extent_memory(const struct dcm_client *client, u32 extent)
+{
+	return members_of(client, extent).memory;
+}
+
 /* How many members an extent is to have on donors of memory. */
 static u32 memory_due(const struct dcm_client *client)
 {
@@ -116,13 +119,13 @@ bool client_donor_near_any(const struct dcm_client *client, u32 donor,
 {
 	for (; others; others &= others - 1)
 		if (client_donors_near(&client->donor[donor],
-			    &client->donor[__builtin_ctzll(others)]))
+				       &client->donor[__builtin_ctzll(others)]))
 			return true;
 	return false;
 }
 
 /* May two members of an extent die together? */
-static bool extent_near(const struct dcm_client *client, u32 extent)
+bool client_extent_near(const struct dcm_client *client, u32 extent)
 {
 	const struct dcm_client_slab *s = client->of_extent[extent];
 	u64 seen = 0;
@@ -138,7 +141,7 @@ static bool extent_near(const struct dcm_client *client, u32 extent)
 }
 
 /* The donors of an extent's members but of @not, a bit each. */
-static u64 members_donors(const struct dcm_client *client, u32 extent,
+u64 client_members_donors(const struct dcm_client *client, u32 extent,
 			  const struct dcm_client_slab * not )
 {
 	const struct dcm_client_slab *s = client->of_extent[extent];
@@ -155,17 +158,18 @@ static bool member_near(const struct dcm_client *client,
 			const struct dcm_client_slab *s)
 {
 	return client_donor_near_any(client, s->donor,
-				     members_donors(client, s->extent, s));
+				     client_members_donors(client, s->extent,
+							   s));
 }
 
-static void member_leave(struct dcm_client_slab *s)
+void client_member_leave(struct dcm_client_slab *s)
 {
 	s->member = false;
 	client_member_slab_leave(s);
 }
 
 /* Give back the newest member on a donor of that kind, a near one if there is one. */
-static void surplus_leave(struct dcm_client *client, u32 extent, bool file)
+void client_surplus_leave(struct dcm_client *client, u32 extent, bool file)
 {
 	struct dcm_client_slab *s = client->of_extent[extent], *go = NULL;
 
@@ -181,18 +185,7 @@ static void surplus_leave(struct dcm_client *client, u32 extent, bool file)
 		}
 	}
 	if (go)
-		member_leave(go);
-}
-
-/* How busy the extent is that lies on files, in page operations in 1000 s. */
-static u64 extent_activity(const struct dcm_client *client, u32 extent)
-{
-	const struct dcm_client_slab *s = client->of_extent[extent];
-	u64 most = 0;
-
-	for (; s; s = s->next_of_extent)
-		most = max(most, s->activity_milli);
-	return most;
+		client_member_leave(go);
 }
 
 /* Donors with room to spare, beside what they would soon ask back, a bit each. */
@@ -214,7 +207,7 @@ static u64 donors_roomy(const struct dcm_client *client, u64 now)
 }
 
 /* Donors that have a slab of the extent, a bit each. */
-static u64 extent_donors(const struct dcm_client *client, u32 extent)
+u64 client_extent_donors(const struct dcm_client *client, u32 extent)
 {
 	const struct dcm_client_slab *s = client->of_extent[extent];
 	u64 who = 0;
@@ -236,13 +229,13 @@ static struct dcm_client_slab *extent_apart(const struct dcm_client *client,
 	u64 files = client_donors_file(client);
 
 	for (; s; s = s->next_of_extent) {
-		u64 others = members_donors(client, extent, s), m;
+		u64 others = client_members_donors(client, extent, s), m;
 
 		if (!s->member || s->dead ||
 		    !client_donor_near_any(client, s->donor, others))
 			continue;
 		*to = 0;
-		m = roomy & ~extent_donors(client, extent);
+		m = roomy & ~client_extent_donors(client, extent);
 		m &= client->donor[s->donor].load.file ? files : ~files;
 		for (; m; m &= m - 1) {
 			u32 i = (u32)__builtin_ctzll(m);
@@ -268,9 +261,12 @@ static struct dcm_client_slab *extent_apart(const struct dcm_client *client,
 enum client_medium client_extent_moves(const struct dcm_client *client,
 				       u32 extent, u64 now, u64 *to)
 {
-	const struct dcm_client_slab *s =
-		extent_apart(client, extent, donors_roomy(client, now), to);
+	u64 roomy = donors_roomy(client, now);
+	const struct dcm_client_slab *s;
 
+	if (client_tier_moves(client, extent, roomy, to))
+		return MEDIUM_FILE;
+	s = extent_apart(client, extent, roomy, to);
 	if (!s)
 		return MEDIUM_NONE;
 	return client->donor[s->donor].load.file ? MEDIUM_FILE : MEDIUM_MEMORY;
@@ -314,71 +310,35 @@ static void apart_want(struct dcm_client *client, const struct apart *a)
 		if (client->copies < DCM_CLIENT_COPIES_MAX)
 			client_place_want(client, e);
 		else
-			member_leave(extent_apart(client, e, a->roomy, &to));
+			client_member_leave(
+				extent_apart(client, e, a->roomy, &to));
 	}
-}
-
-/**
- * struct hot - the busiest extents that lie on files in place of memory
- * @memory: donors of memory with room, a bit each
- * @left: extents that gave a file back for room in memory
- * @nr: how many were found, in order
- */
-struct hot {
-	u64 memory;
-	u32 left;
-	u32 nr;
-	u32 extent[HOT_MAX];
-	u64 activity[HOT_MAX];
-};
-
-static void hot_add(struct hot *h, u32 extent, u64 activity)
-{
-	u32 i = min(h->nr, HOT_MAX - 1);
-
-	if (activity < HOT_MILLI ||
-	    (h->nr == HOT_MAX && activity <= h->activity[i]))
-		return;
-	for (; i && h->activity[i - 1] < activity; i--) {
-		h->activity[i] = h->activity[i - 1];
-		h->extent[i] = h->extent[i - 1];
-	}
-	h->activity[i] = activity;
-	h->extent[i] = extent;
-	h->nr = min(h->nr + 1, HOT_MAX);
-}
-
-/* There is no room for one more slab: give a file back for one in memory. */
-static void extent_make_room(struct dcm_client *client, u32 extent,
-			     enum client_medium lack, struct hot *hot)
-{
-	if (lack != MEDIUM_MEMORY || hot->left == HOT_MAX ||
-	    !(hot->memory & ~extent_donors(client, extent)))
-		return;
-	hot->left++;
-	surplus_leave(client, extent, true);
 }
 
 /* An extent that has its number of slabs, or more: are they where they are to be? */
 static void extent_even(struct dcm_client *client, u32 extent,
-			const struct members *m, struct hot *hot)
+			const struct members *m, struct client_tier *tier)
 {
 	enum client_medium lack = members_lack(client, m);
 	bool full = m->slabs == DCM_CLIENT_COPIES_MAX;
 
 	/* what the donor lends decides: wait until it is known */
-	if (m->unknown)
+	if (m->unknown || client_tier_exchanges(client, extent))
 		return;
 	if (m->memory > memory_due(client) && (lack != MEDIUM_FILE || full))
-		surplus_leave(client, extent, false);
+		client_surplus_leave(client, extent, false);
 	else if (m->files > client->files && lack != MEDIUM_MEMORY)
-		surplus_leave(client, extent, true);
+		client_surplus_leave(client, extent, true);
+	else if (full && lack == MEDIUM_MEMORY)
+		client_tier_full(client, tier, extent);
 	else if (full)
-		extent_make_room(client, extent, lack, hot);
+		return;
 	else if (lack == MEDIUM_FILE)
 		client_place_want(client, extent);
 	else if (lack == MEDIUM_MEMORY)
-		hot_add(hot, extent, extent_activity(client, extent));
+		client_tier_lacks(client, tier, extent);
+	else if (m->slabs == client->copies)
+		client_tier_has(client, tier, extent);
 }
 
 static bool looks_needed(const struct dcm_client *client)
@@ -395,21 +355,22 @@ static bool looks_needed(const struct dcm_client *client)
 void client_exposed_want(struct dcm_client *client, u64 now)
 {
 	struct apart apart = { .roomy = donors_roomy(client, now) };
-	struct hot hot = { 0 };
+	struct client_tier tier = { 0 };
 	bool exposed = false;
-	u32 e, near = 0, i;
+	u32 e, near = 0;
 
 	if (now < client->exposed_ms)
 		return;
 	client->exposed_ms = now + CLIENT_EXPOSED_MS;
 	if (!looks_needed(client))
 		return;
-	hot.memory = apart.roomy & ~client_donors_file(client);
+	tier.memory = apart.roomy & ~client_donors_file(client);
+	tier.files = apart.roomy & client_donors_file(client);
 	for (e = 0; e < client->nr_extents; e++) {
 		struct members m = members_of(client, e);
 		u32 n = m.memory + m.files;
 
-		if (n > 1 && extent_near(client, e)) {
+		if (n > 1 && client_extent_near(client, e)) {
 			near++;
 			apart_add(&apart, client, e, &m);
 		} else {
@@ -419,17 +380,13 @@ void client_exposed_want(struct dcm_client *client, u64 now)
 		if (n && n < client->copies)
 			client_place_want(client, e);
 		else if (n)
-			extent_even(client, e, &m, &hot);
+			extent_even(client, e, &m, &tier);
 	}
 	client->nr_near = near;
 	/* what lacks a copy comes first */
 	if (!exposed)
 		apart_want(client, &apart);
-	if (!hot.nr || !hot.memory)
-		return;
-	client->uneven = true;
-	for (i = 0; i < hot.nr; i++)
-		client_place_want(client, hot.extent[i]);
+	client_tier_step(client, &tier, exposed, now);
 }
 
 /* Each extent is to have those slabs from now on. */
@@ -440,6 +397,7 @@ void client_place_redundancy(struct dcm_client *client,
 	client->files = dcm_redundancies[redundancy].files;
 	/* for good: a slab that was asked for before may still come */
 	client->uneven = true;
+	client->nr_exchanges = 0;
 	client->exposed_ms = 0;
 	client->place_backoff_ms = 0;
 }

@@ -120,7 +120,7 @@ void dcm_client_io_flush(struct dcm_client *client, u32 lane)
 }
 
 static void io_account(struct dcm_client *client, u32 lane,
-		    struct client_lane_slot *s, struct dcm_io *io)
+		       struct client_lane_slot *s, struct dcm_io *io)
 {
 	struct dcm_client_slab *slab = slab_of(io);
 	struct dcm_client_count *c = &slab->lane[lane];
@@ -137,7 +137,8 @@ static void io_account(struct dcm_client *client, u32 lane,
 			count_add(&c->writes, 1);
 			count_add(&s->writes, 1);
 		}
-		count_add(&c->pages, io->bytes / 4096);
+		count_add(io->kind == DCM_IO_MOVE ? &c->moved : &c->pages,
+			  io->bytes / 4096);
 	} else if (io->status == -ESTALE) {
 		dcm_client_stale(client, slab);
 	}

@@ -31,6 +31,7 @@
 	X("vm", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
 	X("vm", "scatter", COUNT, scatter, 1, 63, "4", NULL)                \
 	X("vm", "disk-lag", SIZE, disk_lag, 0, 1ull << 40, "256M", NULL)       \
+	X("vm", "cold-after", TIME, cold_after_ms, 1000, 86400000, "10min", NULL) \
 	X("vm", "extent", SIZE, extent, 0, 1ull << 40, "0", NULL)              \
 	X("vm", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL)   \
 	X("vm", "seal", BOOL, seal, 0, 0, "no", NULL)                          \
@@ -43,6 +44,7 @@
 	X("host", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
 	X("host", "scatter", COUNT, scatter, 1, 63, "4", NULL)              \
 	X("host", "disk-lag", SIZE, disk_lag, 0, 1ull << 40, "256M", NULL)     \
+	X("host", "cold-after", TIME, cold_after_ms, 1000, 86400000, "10min", NULL) \
 	X("host", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL) \
 	X("host", "seal", BOOL, seal, 0, 0, "no", NULL)                        \
 	X("host", "transport", CHOICE, transport, 0, 0, "auto", "auto|tcp|verbs") \

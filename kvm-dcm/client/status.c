@@ -22,6 +22,7 @@ static void donor_status(struct client_donor *d,
 			d->verbs == VERBS_ON ? "verbs" :
 					       "tcp";
 	st->file = d->load.file;
+	st->leaving = d->member == MEMBER_LEAVING;
 	if (d->member != MEMBER_IN)
 		st->state = DCM_DONOR_DRAINING;
 	else if (d->gone)

@@ -48,6 +48,7 @@ enum dcm_fault_result {
 /* dcm_fault() flags */
 #define DCM_FF_WRITE 0x1 /* the access is a write */
 #define DCM_FF_WP 0x2 /* page is mapped, write-protected */
+#define DCM_FF_ALONE 0x4 /* bring in the page's block only, no run of blocks */
 
 /**
  * struct dcm_vm_config - what a VM is made with

@@ -50,6 +50,7 @@
 	X(MIX_16K, "pages brought in or made zero in blocks of 16 KiB")    \
 	X(MIX_32K, "pages brought in or made zero in blocks of 32 KiB")    \
 	X(MIX_64K, "pages brought in or made zero in blocks of 64 KiB")    \
+	X(FRESH_PAGES, "of the pages made zero, those made in runs")       \
 	X(MOVED_PAGES, "pages moved to another donor")                     \
 	X(FILLED_PAGES, "pages copied to donors that lacked them")         \
 	X(SPREAD_PAGES, "pages that GC workers used, copied to other donors") \

@@ -8,11 +8,16 @@
  * a slot is not fetched. A discard also makes a LOST page usable again.
  *
  * Pages without descriptors read zero already, and are skipped. Whole blocks
- * are dropped in any state. A block that is only partly discarded is split
- * first; an unmapped one is mapped again for that.
+ * are dropped in any state, and adjacent mapped ones by one operation of the
+ * pager: a program that frees memory mostly frees much of it. A block that is
+ * only partly discarded is split first; an unmapped one is mapped again for that.
+ *
+ * Locking: the blocks of such a run are BUSY until they are dropped. So nothing
+ * is waited for meanwhile.
  */
 #include "internal.h"
 
+#define RUN_MAX 512u /* pages dropped by one operation: 2 MiB */
 #define PD_FORGET (PD_AT | PD_LOST | PD_WROTE | PD_DIRECT | PD_RESIDENCY)
 
 static void pages_forget(struct dcm_vm *vm, u32 head, unsigned int order)
@@ -24,8 +29,58 @@ static void pages_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 		pd_clear(&pd[i], PD_FORGET);
 }
 
-/* Drop a whole block. Locked and not BUSY on entry, not locked on return. */
-static void block_discard(struct dcm_lane *lane, u32 head, unsigned int order)
+/**
+ * struct discard_run - adjacent blocks that one operation drops: mapped, BUSY
+ * @from: first page
+ * @nr: pages
+ */
+struct discard_run {
+	u32 from;
+	u32 nr;
+};
+
+static void run_drop(struct dcm_lane *lane, struct discard_run *run)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 head = run->from, end = head + run->nr;
+
+	if (!run->nr)
+		return;
+	vm->ops->discard(lane, run->from, run->nr);
+	while (head < end) {
+		struct dcm_pd *pd = pd_of(vm, head);
+		unsigned int order = pd_order(pd_word(pd));
+
+		pages_forget(vm, head, order);
+		pd_lock(pd);
+		dcm_state_set(lane, head, DCM_NOTDIRECT);
+		dcm_block_unbusy(lane, head, order);
+		head += 1u << order;
+	}
+	dcm_frames_put(vm, run->nr);
+	run->nr = 0;
+}
+
+/* Add a mapped block. Locked and not BUSY on entry, not locked on return. */
+static void run_add(struct dcm_lane *lane, struct discard_run *run, u32 head,
+		    unsigned int order)
+{
+	dcm_queue_out(lane->vm, head, order);
+	pd_set(pd_of(lane->vm, head), PD_BUSY);
+	pd_unlock(pd_of(lane->vm, head));
+	if (run->from + run->nr != head || run->nr + (1u << order) > RUN_MAX)
+		run_drop(lane, run);
+	if (!run->nr)
+		run->from = head;
+	run->nr += 1u << order;
+}
+
+/*
+ * Drop a whole block, or add it to those that are dropped together. Locked and
+ * not BUSY on entry, not locked on return.
+ */
+static void block_discard(struct dcm_lane *lane, struct discard_run *run,
+			  u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
@@ -54,15 +109,7 @@ static void block_discard(struct dcm_lane *lane, u32 head, unsigned int order)
 		dcm_frames_put(vm, 1u << order);
 		return;
 	default:
-		dcm_queue_out(vm, head, order);
-		pd_set(pd, PD_BUSY);
-		pd_unlock(pd);
-		vm->ops->discard(lane, head, order);
-		pages_forget(vm, head, order);
-		pd_lock(pd);
-		dcm_state_set(lane, head, DCM_NOTDIRECT);
-		dcm_block_unbusy(lane, head, order);
-		dcm_frames_put(vm, 1u << order);
+		run_add(lane, run, head, order);
 	}
 }
 
@@ -105,6 +152,7 @@ static void block_split(struct dcm_lane *lane, u32 head, unsigned int order)
 bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
 {
 	struct dcm_vm *vm = lane->vm;
+	struct discard_run run = { 0 };
 	u64 end = gfn + nr;
 
 	if (gfn >= vm->nr_pages || end < gfn)
@@ -119,15 +167,17 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
 
 		if ((w & PD_BUSY) || (!whole && pd_state(w) == DCM_WRITEBACK)) {
 			pd_unlock(pd_of(vm, head));
+			run_drop(lane, &run);
 			dcm_poll(lane);
 			if (!vm->ops->relax(lane))
 				return false;
 		} else if (whole) {
-			block_discard(lane, head, order);
+			block_discard(lane, &run, head, order);
 			gfn = head + (1ull << order);
 		} else {
 			block_split(lane, head, order);
 		}
 	}
+	run_drop(lane, &run);
 	return true;
 }

@@ -60,6 +60,12 @@ unsigned int dcm_eblk_order_max(const struct dcm_vm *vm)
 	return tuned_order(vm, DCM_T_largest_block);
 }
 
+/* The largest block of pages that are touched for the first time. */
+unsigned int dcm_eblk_order_fresh(const struct dcm_vm *vm)
+{
+	return min(tuned_order(vm, DCM_T_fresh_block), dcm_eblk_order_max(vm));
+}
+
 static void orders_set(struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	struct dcm_pd *pd = pd_of(vm, head);
@@ -254,6 +260,19 @@ static bool blocks_gather(struct dcm_vm *vm, u32 base, unsigned int order,
 	return false;
 }
 
+/**
+ * dcm_eblk_gather() - make 2^@order pages that were never written one block
+ * @vm: the VM
+ * @base: the first, aligned
+ * @order: size
+ *
+ * Return: true: the block is locked, NotDirect and not BUSY. Locks are only tried.
+ */
+bool dcm_eblk_gather(struct dcm_vm *vm, u32 base, unsigned int order)
+{
+	return blocks_gather(vm, base, order, PD_LOST | PD_AT);
+}
+
 static u32 block_grow(struct dcm_vm *vm, u32 head, unsigned int *order,
 		unsigned int top, u32 without)
 {
@@ -330,15 +349,15 @@ static unsigned int order_here(const struct dcm_vm *vm, u32 gfn)
 u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order)
 {
 	struct dcm_vm *vm = lane->vm;
-	unsigned int top, near = 0;
+	unsigned int near = 0;
 	u32 after = head + (1u << *order);
 
 	if (!dcm_eblk_worth(lane, head))
 		return head;
-	top = min(tuned_order(vm, DCM_T_fresh_block), dcm_eblk_order_max(vm));
 	if (head)
 		near = order_here(vm, head - 1);
 	if (after < vm->nr_pages)
 		near = max(near, order_here(vm, after));
-	return block_grow(vm, head, order, min(near, top), PD_LOST | PD_AT);
+	return block_grow(vm, head, order, min(near, dcm_eblk_order_fresh(vm)),
+			  PD_LOST | PD_AT);
 }

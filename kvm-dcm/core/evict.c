@@ -43,14 +43,15 @@ static u64 inactive_share(const struct dcm_vm *vm)
 }
 
 /*
- * The most that Proactive may hold. Whatever the shares are set to, an eighth
- * of the budget is left for Active: with less, the block that was just fetched
- * is the next victim, and the access that needs it may starve.
+ * The most that Proactive may hold. Whatever the shares are set to and however
+ * many blocks are kept, an eighth of the budget is left for Active: with less,
+ * the block that was just fetched is the next victim, and the access that needs
+ * it may starve.
  */
 static u64 proactive_share(const struct dcm_vm *vm, u64 inactive)
 {
 	u64 budget = READ_ONCE(vm->budget);
-	u64 others = inactive + budget / 8;
+	u64 others = inactive + READ_ONCE(vm->kept.nr_pages) + budget / 8;
 
 	return min(dcm_share_pages(vm, DCM_T_proactive_share),
 		   budget - min(others, budget));
@@ -183,15 +184,40 @@ static u16 pages_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
 	return thin;
 }
 
+/* Of @thin, pages in doubt that a donor has which is well. */
+static u16 pages_in_doubt(const struct dcm_lane *lane, u32 head,
+			  unsigned int order, u16 thin)
+{
+	u16 doubt = thin & dcm_block_inflight(lane->vm, head, order), m;
+	u32 i;
+
+	for (m = doubt; unlikely(m); m &= m - 1) {
+		i = ffs_u32(m) - 1;
+		if (dcm_slots_down(lane, head,
+				   pd_at(pd_word(pd_of(lane->vm, head + i)))))
+			doubt &= (u16) ~(1u << i);
+	}
+	return doubt;
+}
+
 /*
  * Of @thin, pages of a locked block: those that can't just go. A fill leaves direct
- * blocks to this, and once it has ended their donors may die.
+ * blocks to this, and once it has ended their donors may die. What could not be
+ * written to a slot a moment ago waits for its donor too, and then no longer.
  */
-static u16 pages_owed(const struct dcm_lane *lane, u32 head, u16 thin)
+static u16 pages_owed(const struct dcm_lane *lane, u32 head, unsigned int order,
+		      u16 thin)
 {
-	u8 fill = READ_ONCE(extent_of(lane->vm, head)->fill);
+	const struct dcm_extent *e = extent_of(lane->vm, head);
+	u16 doubt, owed = READ_ONCE(e->fill) & DCM_FILL_DONE ? thin : 0;
 
-	return fill & DCM_FILL_DONE ? thin : 0;
+	if (likely(!thin))
+		return 0;
+	if (dcm_slots_wait(lane, head, READ_ONCE(e->open)))
+		return thin;
+	doubt = pages_in_doubt(lane, head, order, thin);
+	/* only the lane that was cut off knows for how long */
+	return lane->down ? owed & (u16)~doubt : owed | doubt;
 }
 
 /* Pages leave thin: a fill that has passed them by, direct, has to come again. */
@@ -222,7 +248,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	enum evict_result result = EVICT_STUCK;
 	u16 lag = dcm_lag_pages(vm, head, order);
 	u16 zero, pages, thin = pages_thin(lane, head, order, lag);
-	u16 owed = pages_owed(lane, head, thin), more = owed;
+	u16 owed = pages_owed(lane, head, order, thin), more = owed;
 	u32 frame = pd->frame;
 
 	if (whole)

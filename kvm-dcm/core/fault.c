@@ -4,7 +4,8 @@
  *
  * The block's state decides (dcm-tc18, 3.2):
  *
- *	NotDirect            fetch, or make zero; choose victims meanwhile
+ *	NotDirect            fetch, or make zero, perhaps a run (fresh.c);
+ *	                     choose victims meanwhile
  *	Inactive             map again from the local copy, promote
  *	Writeback            the same, and the write-back loses its ownership
  *	Active, Proactive    first write to a clean page, or a page left out to
@@ -207,7 +208,7 @@ static enum dcm_fault_result fault_once(struct dcm_lane *lane, u32 gfn,
 {
 	struct dcm_vm *vm = lane->vm;
 	u32 head = dcm_block_lock(vm, gfn, order);
-	u32 w = pd_word(pd_of(vm, head));
+	u32 w = pd_word(pd_of(vm, head)), run;
 
 	if (w & PD_BUSY) {
 		pd_set(pd_of(vm, head), PD_WAITER);
@@ -223,7 +224,16 @@ static enum dcm_fault_result fault_once(struct dcm_lane *lane, u32 gfn,
 	case DCM_WRITEBACK:
 		return fault_unmapped(lane, head, *order, gfn, flags);
 	default:
-		return fault_notdirect(lane, head, order, gfn, flags, f);
+		run = flags & (DCM_FF_ALONE | FF_NOGROW) ?
+			      0 :
+			      dcm_fresh_run(lane, head, *order);
+		if (!run)
+			return fault_notdirect(lane, head, order, gfn, flags,
+					       f);
+		pd_unlock(pd_of(vm, head));
+		if (dcm_fresh_make(lane, gfn, run, flags & DCM_FF_WRITE))
+			return DCM_FAULT_DONE;
+		return fault_once(lane, gfn, flags | DCM_FF_ALONE, f, order);
 	}
 }
 

@@ -203,6 +203,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 	f->io.kind = DCM_IO_FETCH;
 	/* Posted at once, so the fault's time is near enough. */
 	f->io.posted_ns = f->tries || f->tried ? 0 : f->t_fault;
+	dcm_sums_soon(lane->vm, f->gfn + f->first);
 	for (;;) {
 		slot = dcm_slot_pick(lane, f->gfn, f->at & (u8)~f->tried);
 		if (unlikely(slot < 0))

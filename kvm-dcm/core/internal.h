@@ -177,6 +177,12 @@ u32 dcm_eblk_grow_empty(struct dcm_lane *lane, u32 head, unsigned int *order);
 u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order);
 bool dcm_eblk_judge(struct dcm_lane *lane, u32 head, unsigned int order);
 unsigned int dcm_eblk_order_max(const struct dcm_vm *vm);
+unsigned int dcm_eblk_order_fresh(const struct dcm_vm *vm);
+bool dcm_eblk_gather(struct dcm_vm *vm, u32 base, unsigned int order);
+
+/* fresh.c */
+u32 dcm_fresh_run(struct dcm_lane *lane, u32 head, unsigned int order);
+bool dcm_fresh_make(struct dcm_lane *lane, u32 gfn, u32 nr, bool write);
 
 /* fetch.c */
 struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
@@ -200,6 +206,7 @@ void dcm_wb_unhold(struct dcm_wb *wb);
 struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, u16 pages, u16 lag,
 			    int *err);
 void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb);
+void dcm_pages_write_over(struct dcm_wb *wb, u16 pages);
 void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
 		 u16 pages, u32 frame);
 
@@ -269,6 +276,7 @@ void dcm_lag_fill_ends(struct dcm_vm *vm, struct dcm_extent *e);
 void dcm_lag_forget(struct dcm_vm *vm, struct dcm_extent *e);
 
 /* sum.c */
+void dcm_sums_soon(const struct dcm_vm *vm, u32 gfn);
 void dcm_sums_set(struct dcm_lane *lane, u32 head, u32 frame, u16 pages);
 u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		   u16 pages, bool learn);

@@ -157,6 +157,9 @@ struct dcm_unmap {
  *	struct dcm_fetch. With @keep the frame's bytes must stay where they
  *	are: a write-back still reads them, and ops->release() follows.
  *	Otherwise the pager takes the frame back. Must not fail.
+ * @fresh: map @nr pages, whole blocks within an aligned 2 MiB, as zeroes, writable,
+ *	and wake. 0, or a negative errno: none of them is mapped. %NULL: this
+ *	pager gains nothing by runs.
  * @reveal: a fault hit a page of a mapped block: map it if install left it
  *	out (return 1), else only wake (return 0).
  * @unprotect: let pages be written, wake.
@@ -180,7 +183,8 @@ struct dcm_unmap {
  *	@lost of them no other donor has. For the log; as @sum or @open.
  * @frame_data: address of page @page of a frame, for a WRITE.
  * @release: give a frame's memory back.
- * @discard: drop the content of mapped pages: unmap and free them.
+ * @discard: drop the content of @nr mapped pages, whole blocks: unmap and free
+ *	them.
  * @io_post: start an I/O of this lane; errors as in dcm_transport_ops.post,
  *	-ENOTCONN also while the donor can't be reached.
  * @io_flush: send what io_post() has queued.
@@ -196,6 +200,7 @@ struct dcm_ops {
 	int (*install)(struct dcm_lane *lane, struct dcm_fetch *f);
 	void (*remap)(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		      u32 frame, u16 writable, bool keep);
+	int (*fresh)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	int (*reveal)(struct dcm_lane *lane, u32 gfn, bool write);
 	void (*unprotect)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	void (*unmap)(struct dcm_lane *lane, struct dcm_unmap *v,
@@ -214,7 +219,7 @@ struct dcm_ops {
 	void *(*frame_data)(struct dcm_lane *lane, u32 frame,
 			    unsigned int page);
 	void (*release)(struct dcm_lane *lane, u32 frame, unsigned int order);
-	void (*discard)(struct dcm_lane *lane, u32 gfn, unsigned int order);
+	void (*discard)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	int (*io_post)(struct dcm_lane *lane, struct dcm_io *io);
 	void (*io_flush)(struct dcm_lane *lane);
 	int (*io_poll)(struct dcm_lane *lane, struct dcm_io **done, int max);

@@ -76,10 +76,7 @@ bool dcm_seals_set(struct dcm_lane *lane, struct dcm_wb *wb)
 {
 	u16 m;
 
-	for (m = wb->clean; m; m &= m - 1)
-		pd_set(pd_of(lane->vm, wb->gfn + ffs_u32(m) - 1),
-		       PD_DIRTY | PD_GUESSED);
-	wb->clean = 0;
+	dcm_pages_write_over(wb, wb->clean);
 	for (m = wb->pages; m; m &= m - 1)
 		if (page_seal(lane, wb, ffs_u32(m) - 1))
 			return false;

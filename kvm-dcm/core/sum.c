@@ -55,6 +55,21 @@ static u32 page_sum(struct dcm_lane *lane, const void *data, u32 page)
 }
 
 /**
+ * dcm_sums_soon() - a READ is about to be posted
+ * @vm: VM
+ * @gfn: first page; its block is BUSY by the caller
+ *
+ * The pages' sums are in the cache when the READ has been answered.
+ */
+void dcm_sums_soon(const struct dcm_vm *vm, u32 gfn)
+{
+	const u32 *sum = sums_of(vm, gfn);
+
+	if (sum)
+		__builtin_prefetch(&sum[gfn & (vm->extent_pages - 1)]);
+}
+
+/**
  * dcm_sums_set() - pages of a block are about to be written
  * @lane: caller's lane
  * @head: the block; BUSY by the caller

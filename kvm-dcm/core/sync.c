@@ -204,7 +204,8 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
  */
 static int sync_bring(struct dcm_lane *lane, u32 head, u16 missing)
 {
-	switch (dcm_fault(lane, head + ffs_u32(missing) - 1, DCM_FF_WRITE)) {
+	switch (dcm_fault(lane, head + ffs_u32(missing) - 1,
+			  DCM_FF_WRITE | DCM_FF_ALONE)) {
 	case DCM_FAULT_LOST:
 		return -EIO;
 	case DCM_FAULT_STALL:

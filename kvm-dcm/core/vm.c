@@ -106,11 +106,10 @@ void dcm_vm_destroy(struct dcm_vm *vm)
 	vfree(vm);
 }
 
-/* What a completion says of its donor, and of its extent's use. */
-static void io_note(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
+/* What a completion says of its donor. */
+static void io_note(struct dcm_lane *lane, const struct dcm_io *io)
 {
 	if (likely(!io->status)) {
-		atomic64_add(1, &extent_of(lane->vm, gfn)->ops);
 		if (unlikely(lane->down))
 			lane->down &= ~(1ull << io->slab->peer);
 	} else if (io->status == -ENOTCONN) {
@@ -118,27 +117,32 @@ static void io_note(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
 	}
 }
 
+/* An extent is as busy as its use makes it; moving it is no use. */
+static void io_count(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
+{
+	if (likely(!io->status))
+		atomic64_add(1, &extent_of(lane->vm, gfn)->ops);
+}
+
 static void io_done(struct dcm_lane *lane, struct dcm_io *io)
 {
-	struct dcm_move_op *m;
 	struct dcm_fetch *f;
 	struct dcm_wb *wb;
 
+	io_note(lane, io);
 	switch (io->kind) {
 	case DCM_IO_FETCH:
 		f = io->owner;
-		io_note(lane, io, f->gfn);
+		io_count(lane, io, f->gfn);
 		dcm_fetch_io_done(lane, f);
 		break;
 	case DCM_IO_WRITE_BACK:
 		wb = io->owner;
-		io_note(lane, io, wb->gfn);
+		io_count(lane, io, wb->gfn);
 		dcm_wb_io_done(lane, wb, io);
 		break;
 	case DCM_IO_MOVE:
-		m = io->owner;
-		io_note(lane, io, m->gfn);
-		dcm_move_io_done(lane, m);
+		dcm_move_io_done(lane, io->owner);
 		break;
 	}
 }

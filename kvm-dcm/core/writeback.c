@@ -28,11 +28,12 @@
  * Only runs of dirty, non-zero pages are written, one WRITE each, to every open
  * slot of the extent. When all have ended, the slots where none failed are the
  * pages' new set, in one step: no slot stays in it that has older bytes. If
- * some slots failed the pages are thin. If all failed the block is Inactive and
- * dirty: it is written again when it is next chosen as a victim. A page that is
- * clean but thin is written too, to the slots that lack it: its bytes are here,
- * so dcm_extent_fill() need not read them from a donor. (Sealed, it is written to all
- * of them: seal.c.)
+ * some slots failed the pages are thin, and if that was for a connection that may
+ * be there again within thin_after the block stays, Inactive and clean. If all
+ * failed it is Inactive and dirty. Either is written again when it is next chosen as
+ * a victim: a page that is clean but thin to the slots that lack it. Its bytes are
+ * here, so dcm_extent_fill() need not read them from a donor. (Sealed, it is written
+ * to all of them: seal.c.)
  */
 #include "internal.h"
 
@@ -193,6 +194,37 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	dcm_block_unbusy(lane, head, order);
 }
 
+/*
+ * Has the connection to a slot's donor failed, but only a moment ago? The pages may
+ * be there soon.
+ */
+static bool wb_waits(const struct dcm_lane *lane, const struct dcm_wb *wb)
+{
+	return unlikely(wb->bad) &&
+	       dcm_slots_wait(lane, wb->gfn,
+			      wb->bad & wb->targets &
+				      READ_ONCE(extent_of(lane->vm, wb->gfn)
+							->open));
+}
+
+/* Not all slots have the block: Inactive again. Locked. */
+static void wb_stays(struct dcm_lane *lane, struct dcm_wb *wb, u8 well)
+{
+	unsigned int order = wb->order;
+	u32 head = wb->gfn;
+
+	if (well)
+		pages_written(lane, wb, well, PD_DIRTY | PD_GUESSED | PD_FRESH);
+	else
+		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
+	wb->failed = true;
+	dcm_state_set(lane, head, DCM_INACTIVE);
+	dcm_slots_end(lane->vm, head, wb->targets);
+	wb_free(lane, wb);
+	dcm_queue_in(lane, head, order);
+	pd_unlock(pd_of(lane->vm, head));
+}
+
 /* All WRITEs have ended. */
 static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 {
@@ -240,14 +272,8 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	}
 	pd->prev = DCM_NIL;
 	pd->next = DCM_NIL;
-	if (!well) {
-		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
-		wb->failed = true;
-		dcm_state_set(lane, head, DCM_INACTIVE);
-		dcm_slots_end(vm, head, wb->targets);
-		wb_free(lane, wb);
-		dcm_queue_in(lane, head, order);
-		pd_unlock(pd);
+	if (unlikely(!well || wb_waits(lane, wb))) {
+		wb_stays(lane, wb, well);
 		return;
 	}
 	pages_written(lane, wb, well, 0);
@@ -380,6 +406,21 @@ static u16 pages_on_all(const struct dcm_wb *wb, u8 slots)
 	return pages;
 }
 
+/**
+ * dcm_pages_write_over() - clean pages are written to slots that have them
+ * @wb: @clean is set; the block is BUSY by the caller
+ * @pages: of @clean
+ *
+ * A WRITE that fails may leave such a slot torn, so they are dirty from now on.
+ */
+void dcm_pages_write_over(struct dcm_wb *wb, u16 pages)
+{
+	wb->clean &= (u16)~pages;
+	for (; pages; pages &= pages - 1)
+		pd_set(pd_of(wb->lane->vm, wb->gfn + ffs_u32(pages) - 1),
+		       PD_DIRTY | PD_GUESSED);
+}
+
 /* Set what a claimed descriptor writes, and from where. Posts nothing. */
 static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 		    u16 clean, u32 frame)
@@ -410,7 +451,7 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 		to = 0;
 	}
 	if (unlikely(wb->clean))
-		wb->clean &= (u16)~pages_on_all(wb, to);
+		dcm_pages_write_over(wb, wb->clean & pages_on_all(wb, to));
 	for (m = to; m; m &= m - 1) {
 		u8 slot = (u8)(ffs_u32(m) - 1);
 		u16 lack = pages;

@@ -278,6 +278,7 @@ static bool file_seal(const struct hostd *h, struct hostd_file *f)
 		f->path, strerror(errno),
 		errno == ENOENT ? " (modprobe gcm)" :
 		errno == ENOSPC ? " (mount option metadata)" :
+		errno == EFBIG	? " (mount option extent: at most 256G)" :
 				  "");
 	return false;
 }
@@ -291,7 +292,7 @@ static void file_transport(const struct hostd *h, const struct hostd_file *f,
 {
 	cc->data_encryption = h->cfg.data_encryption && !f->sealed;
 	cc->transport = cc->data_encryption && h->cfg.transport ==
-						DCM_TRANSPORT_VERBS ?
+						       DCM_TRANSPORT_VERBS ?
 				DCM_TRANSPORT_TCP :
 				h->cfg.transport;
 }
@@ -335,6 +336,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 	cc.size = f->info.pages * 4096;
 	cc.redundancy = f->redundancy;
 	cc.scatter = h->cfg.scatter;
+	cc.cold_after_ms = (u32)h->cfg.cold_after_ms;
 	f->rebuild.limit = h->cfg.rebuild_rate;
 	f->slabs.lag_most = dcm_redundancy_lag(f->redundancy, h->cfg.disk_lag);
 	err = dcm_client_start(&cc, &hostd_client_ops, &f->slabs, &f->client);

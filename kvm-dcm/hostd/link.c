@@ -101,10 +101,22 @@ static bool link_paired(struct dcm_endpoint *ep)
 	return poll(&p, 1, 0) > 0 && p.revents == POLLOUT;
 }
 
+/* Why the kernel, or the donor, ended it: asked once. */
 static const char *link_why(struct dcm_endpoint *ep)
 {
-	(void)ep;
-	return "connection lost";
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	/* ENOTSOCK: a queue pair's */
+	getsockopt(to_link(ep)->fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	switch (err) {
+	case ETIMEDOUT:
+		return "no answer";
+	case EPROTO:
+		return "what it sends is no answer";
+	default:
+		return "connection lost";
+	}
 }
 
 static int link_post(struct dcm_endpoint *ep, struct dcm_io *io)

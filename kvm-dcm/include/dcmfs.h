@@ -195,9 +195,10 @@ struct dcmfs_keep {
  * second, so that the donor knows that its memory is in use.
  * The file keeps the socket until then. Nobody else may use it; its end can
  * be waited for: poll() on it says POLLHUP when it has been shut down, by the
- * donor or, after a mistake of its, by the file. Lanes without a link to the
- * donor of a slab can't reach that slab; they wait, until it is given another
- * or the slab is lost. EBADF, ENOTSOCK, EINVAL: not such a socket; ENOTCONN: not
+ * donor or by the file; SO_ERROR is then ETIMEDOUT if the donor was late, and
+ * EPROTO if it sent what is no answer. Lanes without a link to the donor of a slab
+ * can't reach that slab; they wait, until it is given another or the slab is lost.
+ * EBADF, ENOTSOCK, EINVAL: not such a socket; ENOTCONN: not
  * connected; EBUSY: the kernel uses it for something else; ENOMEM; EINTR: a
  * signal, and the connection is over.
  */
@@ -242,7 +243,8 @@ struct dcmfs_pair {
  * struct dcmfs_activity - DCMFS_IOC_ACTIVITY: how busy an extent is
  * @extent: number of the extent
  * @flags: 0; out: DCMFS_EXTENT_THIN: a slab of it may lack pages that another has
- * @ops: out: reads and writes of slabs that succeeded under it, ever
+ * @ops: out: reads and writes of slabs that succeeded under it, ever; not those that
+ *	took pages from one slab to another
  * @lag: out: how many pages its slabs of files lack, at most, of those that left
  *	without them (tunable lag_pages); DCMFS_IOC_FILL copies them
  */
@@ -375,8 +377,8 @@ struct dcmfs_write_count {
  * for each of dcmfs_info.lanes, are counted as metadata.
  *
  * 0: also if it is sealed already. EBUSY: it has slabs, and pages may be there as
- * they are; ENOENT: this kernel has no such cipher; ENOSPC: more than is left of the
- * mount's metadata=; ENOMEM; EINTR: a signal.
+ * they are; EFBIG: its extents have more than 256 GiB; ENOENT: this kernel has no such
+ * cipher; ENOSPC: more than is left of the mount's metadata=; ENOMEM; EINTR: a signal.
  */
 #define DCMFS_SEAL_AES_256_GCM 1
 #define DCMFS_IOC_SEAL _IOW(0xDC, 0x14, __u32)

@@ -403,9 +403,9 @@ static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 }
 
 /* A page that was just looked up is kept, but no longer the file's. */
-static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
+static void pages_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
-	unsigned int nr = 1u << order, i;
+	u32 i;
 
 	for (i = 0; i < nr; i++)
 		lock_page(page_of(lane, gfn + i));
@@ -419,6 +419,17 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 		unlock_page(page);
 		pd_of(lane->vm, gfn + i)->frame = DCM_NIL;
 		dcmfs_frame_free(lane, page);
+	}
+}
+
+/* No more pages than a block has are locked at a time. */
+static void op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	u32 end = gfn + nr, n;
+
+	for (; gfn < end; gfn += n) {
+		n = min(end - gfn, DCM_BLOCK_MAX);
+		pages_discard(lane, gfn, n);
 	}
 }
 

@@ -269,6 +269,9 @@ int dcmfs_seal(struct dcmfs_vm *vm, u32 cipher)
 
 	if (cipher != DCMFS_SEAL_AES_256_GCM)
 		return -EINVAL;
+	/* kvmalloc() gives no more: its first slab would find no room for the table */
+	if ((u64)vm->core->extent_pages * sizeof(struct dcm_seal) > INT_MAX)
+		return -EFBIG;
 	if (mutex_lock_interruptible(&vm->control))
 		return -EINTR;
 	if (!vm->cipher)

@@ -143,13 +143,18 @@ static bool answer_awaited(const struct tcp_endpoint *t)
 	return nr > 1 || (nr && t->op[(u32)t->tail % t->depth].io != &t->ping);
 }
 
-/* Operations in flight may have happened, may happen yet, or never will. */
-static void endpoint_fail(struct tcp_endpoint *t, const char *why)
+/*
+ * Operations in flight may have happened, may happen yet, or never will. @err: what
+ * the control plane finds as the socket's error (SO_ERROR), if the file gives it up.
+ */
+static void endpoint_fail(struct tcp_endpoint *t, const char *why, int err)
 {
 	if (t->dead)
 		return;
 	WRITE_ONCE(t->dead, true);
 	t->why = why;
+	if (err)
+		WRITE_ONCE(t->sock->sk->sk_err, err);
 	while (t->tail < t->head)
 		op_complete(t, -ENOTCONN);
 	t->sent = t->head;
@@ -224,7 +229,7 @@ static void tcp_tx(struct tcp_endpoint *t)
 		    n == -ENOMEM)
 			break;
 		if (n <= 0) {
-			endpoint_fail(t, "connection lost");
+			endpoint_fail(t, "connection lost", 0);
 			break;
 		}
 		t->tx_off += (size_t)n;
@@ -264,7 +269,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 		why = "sends bytes of no slab";
 	if (!why)
 		return !*status && rx_payload(io);
-	endpoint_fail(t, why);
+	endpoint_fail(t, why, EPROTO);
 	return -1;
 }
 
@@ -298,7 +303,7 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 		if (n == -EAGAIN || n == -EINTR)
 			return;
 		if (n <= 0) {
-			endpoint_fail(t, "connection lost");
+			endpoint_fail(t, "connection lost", 0);
 			return;
 		}
 		t->heard = jiffies;
@@ -320,7 +325,7 @@ static void tcp_check_silence(struct tcp_endpoint *t)
 {
 	if (answer_awaited(t) && !t->done.nr &&
 	    time_after(jiffies, t->heard + t->late))
-		endpoint_fail(t, "no answer");
+		endpoint_fail(t, "no answer", ETIMEDOUT);
 }
 
 static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
@@ -498,7 +503,7 @@ static void tcp_close(struct dcm_endpoint *ep)
 
 static void tcp_kill(struct dcm_endpoint *ep)
 {
-	endpoint_fail(to_tcp(ep), "given up");
+	endpoint_fail(to_tcp(ep), "given up", 0);
 }
 
 static const char *tcp_why(struct dcm_endpoint *ep)

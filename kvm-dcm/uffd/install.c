@@ -77,6 +77,7 @@ int dcm_op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	const char *src;
 	int err;
 
+	dcm_guest_small(&pg->guest, f->gfn);
 	f->hidden = 0;
 	f->t_there = l->yield.on ? DCM_TIME_NONE : 0;
 	if (f->sample && f->order)
@@ -151,6 +152,7 @@ void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
 	u64 bytes = (u64)DCM_PAGE_SIZE << order, moved = 0;
 	u16 done = 0;
 
+	dcm_guest_small(&pg->guest, gfn);
 	if (!keep && pg->uffd.move && (mask & writable) == page_mask(order)) {
 		if (!dcm_uffd_move(&pg->uffd, va, (u64)src, bytes, true,
 				   &moved)) {

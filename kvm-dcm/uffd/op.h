@@ -17,6 +17,9 @@ int dcm_op_reveal(struct dcm_lane *lane, u32 gfn, bool write);
 void dcm_op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr);
 void dcm_op_wake(struct dcm_lane *lane, u32 gfn, u32 nr);
 
+/* fresh.c */
+int dcm_op_fresh(struct dcm_lane *lane, u32 gfn, u32 nr);
+
 /* page_sum.c */
 u32 dcm_op_sum(struct dcm_lane *lane, const void *data, u32 page);
 void dcm_op_wrong(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
@@ -31,6 +34,6 @@ int dcm_op_open(struct dcm_lane *lane, void *data, u32 page, u32 gfn,
 /* unmap.c */
 void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr);
 void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v);
-void dcm_op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order);
+void dcm_op_discard(struct dcm_lane *lane, u32 gfn, u32 nr);
 
 #endif /* DCM_UFFD_OP_H */

@@ -136,6 +136,7 @@ static bool op_relax(struct dcm_lane *lane)
 const struct dcm_ops dcm_pager_ops = {
 	.install = dcm_op_install,
 	.remap = dcm_op_remap,
+	.fresh = dcm_op_fresh,
 	.reveal = dcm_op_reveal,
 	.unprotect = dcm_op_unprotect,
 	.unmap = dcm_op_unmap,

@@ -13,8 +13,8 @@
  */
 #include <sys/random.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+/* chooses the widest vectors that the processor has */
+#include <xxh_x86dispatch.h>
 
 #include "../lib/log.h"
 #include "op.h"

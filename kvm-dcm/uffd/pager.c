@@ -175,6 +175,7 @@ static int client_create(struct dcm_pager *pg, u64 bytes, u64 *extent,
 		.extent = pg->cfg.extent,
 		.redundancy = pg->cfg.redundancy,
 		.scatter = pg->cfg.scatter,
+		.cold_after_ms = (u32)pg->cfg.cold_after_ms,
 		.data_encryption = pg->cfg.data_encryption && !pg->cfg.seal,
 		.no_map = pg->cfg.seal,
 		.transport = pg->cfg.transport,
@@ -280,6 +281,8 @@ static int pager_create(struct dcm_pager *pg, char *err, size_t len)
 	dcm_affinity_init(pg);
 	snprintf(err, len, "can't start threads");
 	rc = lanes_create(pg);
+	if (!rc)
+		rc = dcm_fresh_init(pg);
 	if (!rc && pg->cfg.seal)
 		rc = dcm_page_seals_start(pg);
 	if (!rc)
@@ -313,6 +316,7 @@ static void pager_destroy(struct dcm_pager *pg)
 		if (pg->lane[i].wake_fd > 0)
 			close(pg->lane[i].wake_fd);
 	dcm_page_seals_free(pg);
+	dcm_fresh_free(pg);
 	vfree(pg->lane);
 	vfree(pg->fetch_bufs);
 	vfree(pg->sample);
@@ -396,6 +400,22 @@ void dcm_pager_close(struct dcm_pager *pg)
 	dcm_thread_leave(&old);
 }
 
+/** dcm_map_aligned() - memory in which each span can be a huge page, or %NULL */
+void *dcm_map_aligned(size_t bytes)
+{
+	size_t span = (size_t)DCM_PAGE_SIZE << DCM_SPAN_SHIFT, before;
+	char *p = mmap(NULL, bytes + span, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	before = -(size_t)p & (span - 1);
+	if (before)
+		munmap(p, before);
+	munmap(p + before + bytes, span - before);
+	return p + before;
+}
+
 void *dcm_pager_map(struct dcm_pager *pg, size_t bytes)
 {
 	sigset_t old;
@@ -407,12 +427,9 @@ void *dcm_pager_map(struct dcm_pager *pg, size_t bytes)
 		return NULL;
 	}
 	dcm_thread_enter(&old);
-	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED) {
-		p = NULL;
+	p = dcm_map_aligned(bytes);
+	if (!p)
 		goto out;
-	}
 	rc = dcm_guest_add(pg, (u64)p, bytes >> DCM_PAGE_SHIFT, true);
 	if (rc) {
 		munmap(p, bytes);

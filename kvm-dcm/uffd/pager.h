@@ -74,6 +74,7 @@ struct dcm_map_call {
  * @pins: of each page; allocated sparsely
  * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
  * @used: of each span, whether a page of it was ever asked for
+ * @small: of each span, whether the kernel maps, or has mapped, single pages of it
  * @pinned: pages with a pin
  * @frozen: of each 64 KiB, whether accesses wait (gc_pages.c), a bit each
  * @any_frozen: some bit of @frozen is set
@@ -88,6 +89,7 @@ struct dcm_guest {
 	u8 *pins;
 	u8 *bus;
 	u8 *used;
+	u8 *small;
 	u64 pinned;
 	u8 *frozen;
 	bool any_frozen;
@@ -187,6 +189,11 @@ struct dcm_yield {
  * @alone: looks, in a row, that saw only one thread fault
  * @turn: reads that found something
  * @sealer: encrypts and decrypts, in a sealed VM
+ * @nursery: address of 2 MiB in which huge pages are made (fresh.c)
+ * @huge: huge pages mapped
+ * @huge_pause: runs for which no huge page is to be tried
+ * @huge_fails: how many it was the last time
+ * @huge_worked: the nursery was good for a huge page the last time
  * @installs: blocks installed while it yields; some are timed
  * @cpu: where it runs; @follow_cpu: where faults come from (affinity.c)
  * @go_cpu: CPU to move to when it joins, or -1
@@ -228,6 +235,11 @@ struct dcm_pg_lane {
 	u64 spin_hits;
 	u64 migrations;
 	struct dcm_page_sealer sealer;
+	u64 nursery;
+	u64 huge;
+	u32 huge_pause;
+	u32 huge_fails;
+	bool huge_worked;
 	u32 installs;
 	struct dcm_yield yield;
 } ____cacheline_aligned;
@@ -243,6 +255,7 @@ struct dcm_pager {
 	s64 sampled;
 	void *zero; /* 64 KiB of zeros */
 	char *fetch_bufs;
+	void *nurseries; /* the lanes' */
 	struct dcm_pg_lane *lane;
 	u32 nr_fault; /* fault lanes */
 	u32 nr_lanes;
@@ -281,6 +294,7 @@ static inline struct dcm_pg_lane *pg_lane_of(struct dcm_lane *lane)
 u64 dcm_now_ns(void);
 
 /* pager.c */
+void *dcm_map_aligned(size_t bytes);
 int dcm_pager_redundancy_set(struct dcm_pager *pg,
 			     enum dcm_host_redundancy redundancy);
 
@@ -309,14 +323,35 @@ static inline u64 dcm_guest_va(const struct dcm_guest *g, u32 gfn)
 	       ((u64)(gfn & (DCM_SPAN_PAGES - 1)) << DCM_PAGE_SHIFT);
 }
 
+/* Of @nr pages in the same 64 KiB, those that are not holes. */
+static inline u16 dcm_guest_pages(const struct dcm_guest *g, u32 gfn, u32 nr)
+{
+	u16 hole = READ_ONCE(g->hole[gfn >> 4]);
+	u16 all = (u16)((1u << nr) - 1);
+
+	return all & (u16) ~(hole >> (gfn & 15));
+}
+
 /* Pages of a block that are not holes. */
 static inline u16 dcm_guest_mask(const struct dcm_guest *g, u32 gfn,
 				 unsigned int order)
 {
-	u16 hole = READ_ONCE(g->hole[gfn >> 4]);
-	u16 all = (u16)((1u << (1u << order)) - 1);
+	return dcm_guest_pages(g, gfn, 1u << order);
+}
 
-	return all & (u16) ~(hole >> (gfn & 15));
+/* From @gfn on, the pages of [@gfn, @end) that are in the same 64 KiB. */
+static inline u32 dcm_guest_piece(u32 gfn, u32 end)
+{
+	return min(end - gfn, DCM_BLOCK_MAX - (gfn & (DCM_BLOCK_MAX - 1)));
+}
+
+/* Single pages of this span are being mapped, or unmapped. */
+static inline void dcm_guest_small(struct dcm_guest *g, u32 gfn)
+{
+	u8 *small = &g->small[gfn >> DCM_SPAN_SHIFT];
+
+	if (unlikely(!READ_ONCE(*small)))
+		WRITE_ONCE(*small, 1);
 }
 
 /* Do accesses to this page wait? */
@@ -345,11 +380,15 @@ static inline void dcm_lane_drain(struct dcm_pg_lane *l)
 }
 void *dcm_frame_addr(const struct dcm_frames *fr, u32 frame);
 
+/* fresh.c */
+int dcm_fresh_init(struct dcm_pager *pg);
+void dcm_fresh_free(struct dcm_pager *pg);
+
 /* sample.c */
 int dcm_sample_init(struct dcm_pager *pg);
 bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable);
 u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable);
-u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order);
+u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, u32 nr);
 
 /* ops.c */
 extern const struct dcm_ops dcm_pager_ops;

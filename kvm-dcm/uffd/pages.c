@@ -21,10 +21,17 @@ void dcm_pages_drop_add(struct dcm_pg_lane *l, u64 va, u16 mask,
 {
 	unsigned int i = 0, n;
 
-	for (; dcm_mask_next_run(mask, &i, &n); i += n)
-		l->iov[(*nr)++] =
-			(struct iovec){ (void *)(va + i * DCM_PAGE_SIZE),
-					(size_t)n * DCM_PAGE_SIZE };
+	for (; dcm_mask_next_run(mask, &i, &n); i += n) {
+		struct iovec new = { (void *)(va + i * DCM_PAGE_SIZE),
+				     (size_t)n * DCM_PAGE_SIZE };
+		struct iovec *last = *nr ? &l->iov[*nr - 1] : NULL;
+
+		if (last &&
+		    (char *)last->iov_base + last->iov_len == new.iov_base)
+			last->iov_len += new.iov_len;
+		else
+			l->iov[(*nr)++] = new;
+	}
 }
 
 /* Unmap pages again that were mapped write-protected. */

@@ -46,9 +46,10 @@ int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages)
 	g->pins = vzalloc(nr_pages);
 	g->bus = vzalloc(nr_pages / 8);
 	g->used = vzalloc(g->nr_spans);
+	g->small = vzalloc(g->nr_spans);
 	g->frozen = vzalloc(nr_pages / DCM_BLOCK_MAX / 8 + 1);
 	if (!g->range || !g->base || !g->hole || !g->pins || !g->bus ||
-	    !g->used || !g->frozen)
+	    !g->used || !g->small || !g->frozen)
 		return -ENOMEM;
 	return 0;
 }
@@ -70,6 +71,7 @@ void dcm_guest_free(struct dcm_pager *pg)
 	vfree(g->pins);
 	vfree(g->bus);
 	vfree(g->used);
+	vfree(g->small);
 	vfree(g->frozen);
 }
 
@@ -285,9 +287,11 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 		err = -ENOSPC;
 		goto out;
 	}
-	for (k = 0; k < spans; k++)
+	for (k = 0; k < spans; k++) {
 		g->base[first + k] =
 			va + (k << (DCM_SPAN_SHIFT + DCM_PAGE_SHIFT));
+		g->small[first + k] = 0;
+	}
 	page_set_hole(g, (u64)first << DCM_SPAN_SHIFT, nr, false);
 	page_set_hole(g, ((u64)first << DCM_SPAN_SHIFT) + nr,
 		 (spans << DCM_SPAN_SHIFT) - nr, true);

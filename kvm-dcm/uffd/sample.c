@@ -81,8 +81,8 @@ u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable)
 	return frame;
 }
 
-/** dcm_sample_mask() - pages of a block that are left unmapped, a bit each */
-u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order)
+/** dcm_sample_mask() - of @nr pages in the same 64 KiB, those left unmapped */
+u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, u32 nr)
 {
 	struct dcm_sample_bucket *b = sample_bucket(pg, gfn);
 	unsigned int i;
@@ -92,7 +92,7 @@ u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order)
 		return 0;
 	spin_lock(&b->lock);
 	for (i = 0; i < ARRAY_SIZE(b->gfn); i++)
-		if ((b->used & (1u << i)) && b->gfn[i] - gfn < 1u << order)
+		if ((b->used & (1u << i)) && b->gfn[i] - gfn < nr)
 			mask |= (u16)(1u << (b->gfn[i] - gfn));
 	spin_unlock(&b->lock);
 	return mask;

@@ -118,6 +118,7 @@ static json_t *donors_json(struct dcm_pager *pg,
 		json_object_set_new(o, "state",
 				    json_string(dcm_client_donor_state_name(
 					    d->state)));
+		json_object_set_new(o, "leaving", json_boolean(d->leaving));
 		json_put(o, "slabs", d->slabs);
 		json_put(o, "bytes", d->bytes);
 		json_put(o, "orphans", d->orphans);
@@ -241,6 +242,7 @@ static json_t *lanes_json(struct dcm_pager *pg)
 
 		json_put(o, "messages", READ_ONCE(l->messages));
 		json_put(o, "moves", READ_ONCE(l->migrations));
+		json_put(o, "huge", READ_ONCE(l->huge));
 		json_put(o, "spin_hits", READ_ONCE(l->spin_hits));
 		json_put(o, "yielded", READ_ONCE(l->yield.served));
 		json_put(o, "regrets", READ_ONCE(l->yield.regrets));
@@ -262,7 +264,7 @@ static json_t *ranges_json(struct dcm_pager *pg)
 	u64 va = 0, len, gfn;
 
 	json_array_append_new(a, range_json("frames", pg->frames.base,
-				       pg->frames.bytes));
+					    pg->frames.bytes));
 	while ((va = dcm_guest_next(&pg->guest, va, U64_MAX, &len, &gfn)),
 	       len) {
 		json_array_append_new(a, range_json("guest", va, len));

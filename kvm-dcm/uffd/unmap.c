@@ -83,7 +83,7 @@ static int block_unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v,
 		moved |= (u16)(((1u << (bytes >> DCM_PAGE_SHIFT)) - 1) << i);
 		if (!err)
 			continue;
-		moved &= (u16)~dcm_sample_mask(pg, v->gfn, v->order);
+		moved &= (u16)~dcm_sample_mask(pg, v->gfn, 1u << v->order);
 		pages_move_back(l, va, dst, moved, v->dirty);
 		dcm_frame_put(l, frame, true);
 		return err;
@@ -145,7 +145,8 @@ void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr)
 			v->err = -EBUSY;
 			continue;
 		}
-		hidden = dcm_sample_mask(pg, v->gfn, v->order);
+		dcm_guest_small(&pg->guest, v->gfn);
+		hidden = dcm_sample_mask(pg, v->gfn, 1u << v->order);
 		mask = dcm_guest_mask(&pg->guest, v->gfn, v->order) &
 		       (u16)~hidden;
 		v->observed |= hidden;
@@ -189,10 +190,11 @@ void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 	struct dcm_pg_lane *l = pg_lane_of(lane);
 	u64 va = dcm_guest_va(&pg->guest, v->gfn);
 	u16 mask = dcm_guest_mask(&pg->guest, v->gfn, v->order) & v->dirty;
-	u16 hidden = dcm_sample_mask(pg, v->gfn, v->order), done = 0;
+	u16 hidden = dcm_sample_mask(pg, v->gfn, 1u << v->order), done = 0;
 	unsigned int stays = 0;
 	char *bytes;
 
+	dcm_guest_small(&pg->guest, v->gfn);
 	/* Pairs with dcm_pager_pin(). */
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
 	v->err = -EBUSY;
@@ -215,15 +217,28 @@ void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
 }
 
-void dcm_op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
+/* Adjacent pages are dropped by one call, with one TLB flush. */
+void dcm_op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	struct dcm_pager *pg = pager_of(lane);
 	struct dcm_pg_lane *l = pg_lane_of(lane);
-	u16 hidden = dcm_sample_mask(pg, gfn, order);
+	u32 end = gfn + nr, n;
+	unsigned int nr_iov = 0;
 
-	if (hidden)
-		dcm_pages_collect_hidden(l, gfn, hidden, NULL);
-	dcm_pages_take_out(l, dcm_guest_va(&pg->guest, gfn),
-			   dcm_guest_mask(&pg->guest, gfn, order) &
-				   (u16)~hidden);
+	/* A huge page that goes as a whole leaves nothing behind. */
+	if (nr < DCM_SPAN_PAGES)
+		dcm_guest_small(&pg->guest, gfn);
+	for (; gfn < end; gfn += n) {
+		u16 hidden;
+
+		n = dcm_guest_piece(gfn, end);
+		hidden = dcm_sample_mask(pg, gfn, n);
+		if (hidden)
+			dcm_pages_collect_hidden(l, gfn, hidden, NULL);
+		dcm_pages_drop_add(l, dcm_guest_va(&pg->guest, gfn),
+				   dcm_guest_pages(&pg->guest, gfn, n) &
+					   (u16)~hidden,
+				   &nr_iov);
+	}
+	dcm_uffd_drop(&pg->uffd, l->iov, nr_iov);
 }

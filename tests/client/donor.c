@@ -29,7 +29,12 @@ void donor_start(struct donor *d, const char *unix_path, int port,
 	if (!binary)
 		binary = "build/bin/dcm-donord";
 	if (port >= 0) {
-		snprintf(listen_arg, sizeof(listen_arg), "127.0.0.1:%d", port);
+		/*
+		 * An address of this process alone: while a donor is away its
+		 * port is given to no connection, and no other test's donor.
+		 */
+		snprintf(listen_arg, sizeof(listen_arg), "127.1.%d.%d:%d",
+			 getpid() >> 8 & 255, getpid() & 255, port);
 		args[n++] = "--listen";
 		args[n++] = listen_arg;
 	}

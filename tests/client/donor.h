@@ -14,7 +14,7 @@ extern const char *const donor_small[];
 
 /**
  * struct donor - a dcm-donord that runs
- * @tcp: "tcp:127.0.0.1:PORT", "" without
+ * @tcp: "tcp:ADDRESS:PORT", "" without
  * @sock: path of its UNIX socket, "" without
  */
 struct donor {

@@ -3,8 +3,8 @@
  * files_test.c - slabs on donors of memory and of files, real ones
  *
  * Files take the place of memory only where no donor of memory has room, and
- * busy extents go to memory again once one has. With redundancy = disk each
- * extent has a slab of both kinds.
+ * busy extents go to memory again once one has, or change places with cold ones.
+ * With redundancy = disk each extent has a slab of both kinds.
  */
 #include <errno.h>
 #include <signal.h>
@@ -243,6 +243,200 @@ static void test_busy_extents_go_to_memory(void **state)
 	assert_int_equal(rmdir(path), 0);
 }
 
+/* Extents that a guest uses: @busy up to a thousand times a second, @warm a few times. */
+struct use {
+	u32 busy;
+	u32 warm[4];
+	u32 nr_warm;
+};
+
+/* So for @ms, and no longer than until a counter is @until. */
+static void work(struct host *h, const struct use *u, u32 ms,
+		 const unsigned int *counter, unsigned int until)
+{
+	static u64 page[PAGE / 8];
+	u64 now = now_ms(), end = now + ms, warm_at = now;
+	u32 i, turn = 0;
+
+	for (i = 0; now < end && !(counter && get(h, counter) >= until);
+	     i++, now = now_ms()) {
+		u32 e = u->busy;
+
+		/* by the clock: on a slow machine they must not get cold */
+		if (u->nr_warm && now >= warm_at) {
+			e = u->warm[turn++ % u->nr_warm];
+			warm_at = now + 50;
+		}
+		fill(page, e, i % 512, i);
+		assert_int_equal(io(h, h->slab[e], DCM_IO_WRITE,
+				    (u64)(i % 512) * PAGE, PAGE, page),
+				 0);
+		usleep(1000);
+	}
+	if (counter)
+		assert_int_equal(get(h, counter), until);
+}
+
+/* The @n-th of the extents whose newest slab is on a donor. */
+static u32 extent_on(struct host *h, u32 donor, u32 n)
+{
+	u32 e;
+
+	for (e = 0; e < NR; e++)
+		if (h->slab[e]->donor == donor && !n--)
+			return e;
+	fail_msg("donor %u has too few", donor);
+	return 0;
+}
+
+/*
+ * Memory is full: a busy extent stays on files while all that is in memory is in use,
+ * and changes places with an extent that is not. Then nothing moves any more.
+ */
+static void test_cold_extent_makes_room(void **state)
+{
+	char path[] = "/tmp/dcm-files-XXXXXX";
+	struct host h = { 0 };
+	struct donor a, f;
+	struct use u;
+	u32 cold, i;
+
+	(void)state;
+	donor_start(&a, NULL, 0, host_keys, four_slabs);
+	files_start(&f, path);
+	host_donor(&h, "a", a.tcp);
+	host_donor(&h, "f", f.tcp);
+	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
+						       .data_encryption = true,
+						       .cold_after_ms = 2000 });
+	WAIT(status(&h, 0).state == DCM_DONOR_UP &&
+	     status(&h, 1).state == DCM_DONOR_UP);
+	want(&h, 0, NR);
+	WAIT(get(&h, &h.attached) == NR);
+	WAIT(status(&h, 0).slabs == 4 && status(&h, 1).slabs == NR - 4);
+	u = (struct use){ .busy = extent_on(&h, 1, 0), .nr_warm = 4 };
+	for (i = 0; i < 4; i++)
+		u.warm[i] = extent_on(&h, 0, i);
+	work(&h, &u, 5000, NULL, 0);
+	assert_int_equal(get(&h, &h.attached), NR);
+	/* one is no longer used */
+	cold = u.warm[--u.nr_warm];
+	write_extent(&h, cold, 7);
+	work(&h, &u, 30000, &h.evicts, 1);
+	assert_int_equal(get(&h, &h.attached), NR + 1);
+	assert_non_null(h.leaving[cold]);
+	assert_int_equal(h.leaving[cold]->donor, 0);
+	assert_int_equal(h.slab[cold]->donor, 1);
+	slab_copy(&h, h.slab[cold], h.leaving[cold]);
+	dcm_client_release(h.client, h.leaving[cold]);
+	work(&h, &u, 30000, &h.attached, NR + 2);
+	assert_int_equal(h.slab[u.busy]->donor, 0);
+	work(&h, &u, 30000, &h.evicts, 2);
+	assert_int_equal(h.leaving[u.busy]->donor, 1);
+	dcm_client_release(h.client, h.leaving[u.busy]);
+	WAIT(status(&h, 0).slabs == 4 && status(&h, 1).slabs == NR - 4);
+	/* another one is not used: that the first was copied does not displace it */
+	u.nr_warm--;
+	work(&h, &u, 8000, NULL, 0);
+	assert_int_equal(get(&h, &h.attached), NR + 2);
+	assert_int_equal(get(&h, &h.evicts), 2);
+	check_slab(&h, h.slab[cold], cold, 7);
+	host_stop(&h);
+	donor_end(&a);
+	donor_end(&f);
+	assert_int_equal(rmdir(path), 0);
+}
+
+/*
+ * Donor a lends 4 slabs of memory, b more, f and g files. The first 4 extents have
+ * what they are to have; extent 4 lacks memory, and is busy while the others are cold.
+ */
+static void full_memory_start(struct host *h, struct donor *d, char path[2][32],
+			      enum dcm_host_redundancy redundancy)
+{
+	static const char *const names[] = { "a", "b", "f", "g" };
+	u32 copies = dcm_redundancies[redundancy].copies, i;
+
+	donor_start(&d[0], NULL, 0, host_keys, four_slabs);
+	donor_start(&d[1], NULL, 0, host_keys, donor_small);
+	for (i = 0; i < 2; i++)
+		files_start(&d[2 + i],
+			    strcpy(path[i], "/tmp/dcm-files-XXXXXX"));
+	for (i = 0; i < 4; i++)
+		host_donor(h, names[i], d[i].tcp);
+	/* disk: only a lends memory */
+	if (copies == 2 && dcm_redundancies[redundancy].files)
+		h->donors[1] = h->donors[--h->nr_donors];
+	host_start_cfg(h, (struct dcm_client_config){ .extent = SLAB,
+						      .data_encryption = true,
+						      .redundancy = redundancy,
+						      .cold_after_ms = 1000 });
+	for (i = 0; i < h->nr_donors; i++)
+		WAIT(status(h, i).state == DCM_DONOR_UP);
+	want(h, 0, 4);
+	WAIT(get(h, &h->attached) == 4 * copies);
+	want(h, 4, 5);
+	WAIT(get(h, &h->attached) == 5 * copies);
+	WAIT(status(h, 0).slabs == 4);
+}
+
+static void full_memory_end(struct host *h, struct donor *d, char path[2][32])
+{
+	u32 i;
+
+	host_stop(h);
+	for (i = 0; i < 4; i++)
+		donor_end(&d[i]);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(rmdir(path[i]), 0);
+}
+
+/* replica:2: the cold extent has three slabs before it gives memory back. */
+static void test_cold_copy_makes_room(void **state)
+{
+	const struct use u = { .busy = 4 };
+	struct host h = { 0 };
+	struct donor d[4];
+	char path[2][32];
+	u32 cold = 0;
+
+	(void)state;
+	full_memory_start(&h, d, path, DCM_REDUNDANCY_REPLICA_2);
+	work(&h, &u, 30000, &h.evicts, 1);
+	assert_int_equal(get(&h, &h.attached), 11);
+	while (cold < 4 && !h.leaving[cold])
+		cold++;
+	assert_true(cold < 4);
+	assert_int_equal(h.leaving[cold]->donor, 0);
+	assert_true(h.slab[cold]->donor >= 2);
+	dcm_client_release(h.client, h.leaving[cold]);
+	work(&h, &u, 30000, &h.attached, 12);
+	assert_int_equal(h.slab[4]->donor, 0);
+	work(&h, &u, 30000, &h.evicts, 2);
+	assert_true(h.leaving[4]->donor >= 2);
+	dcm_client_release(h.client, h.leaving[4]);
+	work(&h, &u, 5000, NULL, 0);
+	assert_int_equal(get(&h, &h.attached), 12);
+	assert_int_equal(get(&h, &h.evicts), 2);
+	full_memory_end(&h, d, path);
+}
+
+/* disk: each page is on files already, and none is to be there twice. */
+static void test_disk_exchanges_nothing(void **state)
+{
+	const struct use u = { .busy = 4 };
+	struct host h = { 0 };
+	struct donor d[4];
+	char path[2][32];
+
+	(void)state;
+	full_memory_start(&h, d, path, DCM_REDUNDANCY_DISK);
+	work(&h, &u, 5000, NULL, 0);
+	assert_int_equal(get(&h, &h.attached), 10);
+	assert_int_equal(get(&h, &h.evicts), 0);
+	full_memory_end(&h, d, path);
+}
+
 /*
  * replica:2+disk: a donor of memory dies, and only files have room. Once memory has
  * room again each extent is on two donors of memory, and on one of files.
@@ -316,6 +510,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_from_disk_to_replica_and_disk),
 		cmocka_unit_test(test_from_replica_to_disk),
 		cmocka_unit_test(test_busy_extents_go_to_memory),
+		cmocka_unit_test(test_cold_extent_makes_room),
+		cmocka_unit_test(test_cold_copy_makes_room),
+		cmocka_unit_test(test_disk_exchanges_nothing),
 		cmocka_unit_test(test_back_to_two_in_memory),
 		cmocka_unit_test(test_disk_lazy),
 	};

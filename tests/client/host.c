@@ -135,8 +135,8 @@ void host_start_redundant(struct host *h, enum dcm_host_redundancy redundancy,
 
 	host_start_cfg(h,
 		       (struct dcm_client_config){ .extent = SLAB,
-				  .data_encryption = true,
-				  .redundancy = redundancy });
+						   .data_encryption = true,
+						   .redundancy = redundancy });
 	for (i = 0; i < h->nr_donors; i++)
 		WAIT(status(h, i).state == DCM_DONOR_UP);
 	want(h, 0, extents);
@@ -182,15 +182,16 @@ void fill(u64 *p, u32 extent, u32 page, u64 version)
 		p[i] = mark(extent, page, version) + i;
 }
 
-/* One operation to its end. -ENOTCONN is tried again for a while. */
-int io(struct host *h, struct dcm_client_slab *s, enum dcm_io_op op, u64 off,
-       u32 bytes, void *buf)
+static int io_as(struct host *h, enum dcm_io_kind kind,
+		 struct dcm_client_slab *s, enum dcm_io_op op, u64 off,
+		 u32 bytes, void *buf)
 {
 	u64 end = now_ms() + WAIT_S * 1000;
 	struct dcm_io req = { .slab = &s->ref,
 			      .offset = off,
 			      .bytes = bytes,
 			      .op = op,
+			      .kind = kind,
 			      .data = buf };
 	struct dcm_io *done;
 	struct pollfd fds[DCM_CLIENT_FDS_MAX];
@@ -227,6 +228,29 @@ int io(struct host *h, struct dcm_client_slab *s, enum dcm_io_op op, u64 off,
 		assert_ptr_equal(req.data, (char *)s->ref.map + off);
 	}
 	return req.status;
+}
+
+/* One operation to its end. -ENOTCONN is tried again for a while. */
+int io(struct host *h, struct dcm_client_slab *s, enum dcm_io_op op, u64 off,
+       u32 bytes, void *buf)
+{
+	return io_as(h, DCM_IO_FETCH, s, op, off, bytes, buf);
+}
+
+void slab_copy(struct host *h, struct dcm_client_slab *to,
+	       struct dcm_client_slab *from)
+{
+	static u64 buf[16 * PAGE / 8];
+	u64 off;
+
+	for (off = 0; off < SLAB; off += sizeof(buf)) {
+		assert_int_equal(io_as(h, DCM_IO_MOVE, from, DCM_IO_READ, off,
+				       sizeof(buf), buf),
+				 0);
+		assert_int_equal(io_as(h, DCM_IO_MOVE, to, DCM_IO_WRITE, off,
+				       sizeof(buf), buf),
+				 0);
+	}
 }
 
 void write_extent(struct host *h, u32 e, u64 version)

@@ -77,6 +77,10 @@ void want(struct host *h, u32 from, u32 to);
 int io(struct host *h, struct dcm_client_slab *s, enum dcm_io_op op, u64 off,
        u32 bytes, void *buf);
 
+/* Move what a slab has to another one, as a pager does. */
+void slab_copy(struct host *h, struct dcm_client_slab *to,
+	       struct dcm_client_slab *from);
+
 /* A page's content: extent, number and version in every word. */
 void fill(u64 *p, u32 extent, u32 page, u64 version);
 void write_extent(struct host *h, u32 e, u64 version);

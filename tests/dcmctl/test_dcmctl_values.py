@@ -239,6 +239,7 @@ redundancy = replica:3
 rebuild-rate = 50M
 disk-lag = 64M
 scatter = 6
+cold-after = 30s
 extent = 2M
 data-encryption = no
 seal = yes
@@ -268,7 +269,7 @@ def test_ini(tmp_path: Path) -> None:
     assert (s.name, s.budget, s.size, s.threshold) == ("web1", 256 << 20, 1 << 30, 1 << 20)
     assert (s.mode, s.lanes, s.on_loss, s.extent) == ("qemu", 4, "sigbus", 2 << 20)
     assert (s.redundancy, s.rebuild_rate, s.disk_lag) == ("replica:3", 50 << 20, 64 << 20)
-    assert s.scatter == 6 and "disk-lag = 64M\nscatter = 6\n" in s.to_ini()
+    assert s.scatter == 6 and "disk-lag = 64M\nscatter = 6\ncold-after = 30s\n" in s.to_ini()
     assert s.data_encryption is False and s.transport == "verbs"
     assert s.seal is True and "seal = yes\n" in s.to_ini()
     assert s.patience == "2min" and "patience = 2min\n" in s.to_ini()

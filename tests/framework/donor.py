@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.framework.fdstore import Store
 from tests.framework.paths import DONORD
+from tests.framework.port import free_port
 
 MIB = 1 << 20
 START_S = 20.0
@@ -122,9 +123,10 @@ class Donor:
 
         A donor that is started again keeps its ports.
         """
-        if self.port:
-            self.sections["donor"]["listen"] = f"{self._host('donor')}:{self.port}"
-            self.sections["http"]["listen"] = f"{self._host('http')}:{self.http_port}"
+        for name, port in (("donor", self.port), ("http", self.http_port)):
+            host, _, given = str(self.sections[name]["listen"]).rpartition(":")
+            if given == "0" or port:
+                self.sections[name]["listen"] = f"{host}:{port or free_port()}"
         self.write_files()
         prefix, passed, environment = self.prefix, list[int](), self.environment
         if self.store:

@@ -124,10 +124,15 @@ struct proxy *proxy_start(const char *target, char *address, size_t len)
 	struct sockaddr_in sin = { .sin_family = AF_INET };
 	struct proxy *p = calloc(1, sizeof(*p));
 	socklen_t sl = sizeof(sin);
+	char host[16];
+	uint16_t port;
 
 	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	p->target = sin;
-	p->target.sin_port = htons((uint16_t)atoi(strrchr(target, ':') + 1));
+	if (sscanf(target, "tcp:%15[0-9.]:%hu", host, &port) != 2 ||
+	    inet_pton(AF_INET, host, &p->target.sin_addr) != 1)
+		(fprintf(stderr, "proxy: no address: %s\n", target), exit(99));
+	p->target.sin_port = htons(port);
 	p->listen = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	pthread_mutex_init(&p->lock, NULL);
 	if (bind(p->listen, (struct sockaddr *)&sin, sizeof(sin)) ||

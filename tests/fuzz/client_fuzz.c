@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/exposed.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/list.c kvm-dcm/client/orphan.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_donors.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c kvm-dcm/client/redundancy.c */
+/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/exposed.c kvm-dcm/client/tier.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/list.c kvm-dcm/client/orphan.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_donors.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c kvm-dcm/client/redundancy.c */
 /* libs: -lrdmacm -libverbs -Wl,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll,--wrap=eventfd,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap,--wrap=madvise,--wrap=calloc,--wrap=free */
 /*
  * client_fuzz.c - libFuzzer on what donors say to a host, over all connections
@@ -206,7 +206,7 @@ UNTRACED static void slabs_check(void)
 	for (s = client->slabs; s; s = s->next) {
 		EXPECT(++n <= 4096 && s->extent < client->nr_extents);
 		EXPECT(s->donor < client->nr_donors &&
-		     s->state <= SLAB_UNMAPPING);
+		       s->state <= SLAB_UNMAPPING);
 		mine[s->donor] += !s->dead && !s->disowned;
 		EXPECT(!s->member || (!s->dead && s->state == SLAB_ATTACHED));
 	}
@@ -223,7 +223,7 @@ UNTRACED static void conn_check(const struct dcm_conn *c)
 {
 	EXPECT(c->nr_fds <= DCM_CONN_FDS_MAX &&
 	       c->in_len <= DCM_WIRE_HEAD_MAX &&
-	     c->out_len <= DCM_CONN_OUT_MAX);
+	       c->out_len <= DCM_CONN_OUT_MAX);
 }
 
 UNTRACED static void check(void)
@@ -236,7 +236,7 @@ UNTRACED static void check(void)
 		pending += bit_test(client->pending, i);
 		EXPECT(jobs_of(i) == bit_test(client->placing, i));
 		EXPECT(!bit_test(client->pending, i) ||
-		     !bit_test(client->placing, i));
+		       !bit_test(client->placing, i));
 	}
 	EXPECT(pending == client->nr_pending);
 	for (u32 i = 0; i < client->nr_donors; i++) {

@@ -28,6 +28,7 @@ struct dcm_pager {
 
 #include "../../kvm-dcm/include/libdcm_gc.h"
 #include "../unit/gc_no_donors.h"
+#include "../unit/hostd_no_slabs.h"
 #include "gc/ipc.h"
 #include "hostd/hostd.h"
 #include "../framework/expect.h"
@@ -42,30 +43,6 @@ void hostd_unlisten(int *fd, const char *path)
 {
 	(void)fd;
 	(void)path;
-}
-
-u64 hostd_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
-}
-
-bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
-			   u64 *slab)
-{
-	(void)w;
-	(void)extent;
-	(void)donor;
-	(void)slab;
-	return false;
-}
-
-bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
-{
-	(void)w;
-	return false;
 }
 
 int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)

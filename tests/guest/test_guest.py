@@ -161,11 +161,11 @@ def test_right_while_budget_changes_and_a_donor_drains(
     with paged_vm("drain", short_tmp, image, accel, 256, a.key_file, donors, scratch_mib=64) as vm:
         jobs = [
             workload.hold(280),
-            workload.stress("zero-one", 400, 6),
-            workload.sort(800_000),
-            workload.stress("rand-set", 400, 8),
+            workload.stress("zero-one", 400, 4),
+            workload.sort(400_000),
+            workload.stress("rand-set", 400, 5),
             workload.sqlite(),
-            workload.redis(20_000),
+            workload.redis(10_000),
             workload.scratch(24),
             workload.held(280),
         ]
@@ -201,6 +201,57 @@ def test_right_while_budget_changes_and_a_donor_drains(
         assert status["extents"]["lost"] == 0
         assert next(d for d in status["donors"] if d["name"] == "a")["slabs"] == 0
         assert vm.guest.complaints() == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_memory_that_the_guest_frees_goes_to_no_donor(
+    image: Image, accel: Accel, start_donor: StartDonor, short_tmp: Path
+) -> None:
+    """Freed by the guest, then evicted by a smaller budget: not written; without reports it is."""
+    a, b = two_donors(start_donor)
+    donors = {"a": a.unix_address, "b": b.tcp_address}
+    held = 200 * MIB
+    # Linux reports what is free in pieces of 2 MiB and more: of a file's pages about a half.
+    reported = held // 4
+    written: dict[str, int] = {}
+    for reports in ("yes", "no"):
+        folder = short_tmp / reports
+        folder.mkdir()
+        extra = () if reports == "yes" else ("--free-page-reporting", "no")
+        with paged_vm(
+            f"freed-{reports}", folder, image, accel, 640, a.key_file, donors, extra=extra
+        ) as vm:
+            vm.guest.must("modprobe virtio_balloon", 60)
+            vm.guest.must(workload.hold(held // MIB).command, 240)
+            before = vm.pager.status()
+            vm.guest.must("sh work.sh unhold", 60)
+            deadline = time.monotonic() + 120
+            while reports == "yes":
+                now = vm.pager.status()
+                if now["direct_bytes"] < before["direct_bytes"] - reported:
+                    break
+                assert time.monotonic() < deadline, "freed memory is not reported"
+                time.sleep(0.2)
+            vm.sampler.phase = "96M"
+            vm.set_budget(96)
+            after = vm.pager.status()
+            written[reports] = after["written_bytes"] - before["written_bytes"]
+            counted = [s["counters"]["DISCARDED_PAGES"] * 4096 for s in (before, after)]
+            print(f"{reports}: {written[reports] >> 20} MiB written, {counted} discarded")
+            if reports == "yes":
+                assert counted[1] - counted[0] > reported
+            else:
+                assert counted[1] == counted[0]
+            # What was discarded is memory as any other.
+            work = Work(vm.guest, [workload.hold(100), workload.held(100)])
+            work.start()
+            work.finish()
+            vm.sampler.stop()
+            assert not vm.sampler.broken
+            assert vm.sampler.over() == []
+            assert vm.guest.complaints() == []
+    assert written["no"] - written["yes"] > reported // 2, written
 
 
 @pytest.mark.timeout(400)

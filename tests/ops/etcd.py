@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -16,14 +15,9 @@ from types import TracebackType
 from typing import Any
 
 from dcmctl.cluster.etcd import encode
+from tests.framework.port import free_port
 
 START_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 class Server:

@@ -100,8 +100,11 @@ class Lab:
         host.write_text(f"[vm]\ndonors = {self.file}\n[key]\nfile = {key}\n")
         dcmctl.env |= {"DCM_LIBDIR": str(PRELOAD.parent), "DCM_HOST_CONF": str(host)}
         dcmctl.env["DCM_HOSTD_CONF"] = str(directory / "none")
-        text = f"[etcd]\nendpoints = {etcd.url}\n[discover]\nfile = {self.file}\n"
-        self.found = daemon("discover", "found", text)
+        self.found = self.discover()
+
+    def discover(self) -> Daemon:
+        text = f"[etcd]\nendpoints = {self.etcd.url}\n[discover]\nfile = {self.file}\n"
+        return self.daemon("discover", "found", text)
 
     def donor(self, name: str) -> Donor:
         options = {"slab-size": "16M", "capacity": "512M"}
@@ -208,6 +211,31 @@ def test_a_donor_that_is_announced_again_is_used_again(lab: Lab, dcmctl: Cli) ->
         assert drained.returncode == 0, drained
         lab.etcd.put(PREFIX + "wrong", "[]")
         until("looked", lambda: "donor wrong is left out" in found.said(), found.said)
+        assert states(vm) == {"one": "draining"}
+        assert vm.status()["lost_pages"] == 0
+
+
+@real
+def test_discover_that_starts_again_knows_which_donors_vms_leave(lab: Lab, dcmctl: Cli) -> None:
+    """It told a program to leave a donor, and ended; then the donor is announced again."""
+    one = lab.donor("one")
+    announcer = lab.announce("one", one, lease=5)
+    until("one is found", lambda: lab.known() == {"one"}, announcer.said)
+    with lab.program() as vm:
+        assert announcer.end(signal.SIGKILL) == -signal.SIGKILL
+        until("one is left", lambda: states(vm) == {"one": "draining"}, lab.found.said)
+        until("nor is it known", lambda: not lab.known(), lab.found.said)
+        assert lab.found.end(signal.SIGKILL) == -signal.SIGKILL
+        lab.announce("one", one)
+        again = lab.discover()
+        until("one is used again", lambda: states(vm) == {"one": "up"}, again.said)
+        # One that an operator drains stays drained.
+        assert again.end() == 0
+        drained = dcmctl("donor", "drain", "one", "--no-config", "--no-wait")
+        assert drained.returncode == 0, drained
+        lab.etcd.put(PREFIX + "wrong", "[]")
+        last = lab.discover()
+        until("looked", lambda: last.said().count("donor wrong is left out") == 1, last.said)
         assert states(vm) == {"one": "draining"}
         assert vm.status()["lost_pages"] == 0
 

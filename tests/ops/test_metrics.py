@@ -26,7 +26,7 @@ from tests.dcmctl.paging import MIB, Running, until
 from tests.dcmctl.support import TOP, Cli
 from tests.framework.donor import Donor
 from tests.framework.paths import DONORD, PRELOAD
-from tests.ops.etcd import free_port
+from tests.framework.port import free_port
 
 CONFIGS = TOP / "configs"
 RULES = CONFIGS / "prometheus" / "kvm-dcm.rules.yml"

@@ -15,28 +15,15 @@
  *	          out were written again over fault threads' connections if possible
  *	checked   every page was read, after the test delivered what it held
  */
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "libdcm.h"
+#include "fail.h"
 
 #define PAGE 4096u
 #define PASSES 4u
-
-static __attribute__((noreturn, format(printf, 1, 2))) void
-fail(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fprintf(stderr, "FAILED: ");
-	vfprintf(stderr, fmt, ap);
-	fprintf(stderr, "\n");
-	va_end(ap);
-	exit(1);
-}
 
 static void step(const char *name)
 {

@@ -18,7 +18,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,6 +29,7 @@
 #include <unistd.h>
 
 #include "libdcm.h"
+#include "fail.h"
 
 #define PAGE	4096u
 #define WORDS	(PAGE / sizeof(uint64_t))
@@ -58,19 +58,6 @@ struct worker {
 	uint64_t rng;
 	uint64_t ops;
 };
-
-static __attribute__((noreturn, format(printf, 1, 2))) void
-fail(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fprintf(stderr, "FAILED: ");
-	vfprintf(stderr, fmt, ap);
-	fprintf(stderr, "\n");
-	va_end(ap);
-	exit(1);
-}
 
 static uint64_t now_ns(void)
 {

@@ -161,12 +161,12 @@ def test_a_donor_that_is_stopped_holds_nobody_up(start_donor: StartDonor, short_
         threads.until(whole, "each extent has two slabs")
         os.kill(donors[0].pid, signal.SIGSTOP)
         try:
+            # a READ fails over only if one is under way to it: a lane may find out by a WRITE
             status = threads.until(
-                lambda s: s["counters"]["FAILOVERS"] > 0 and s["counters"]["THIN_PAGES"] > 0,
-                "reads and writes go to the other donor",
+                lambda s: s["counters"]["THIN_PAGES"] > 0, "writes go to the other donor alone"
             )
             before = status["counters"]["FETCHES"]
-            threads.until(lambda s: s["counters"]["FETCHES"] > before + 2000, "it goes on")
+            threads.until(lambda s: s["counters"]["FETCHES"] > before + 2000, "it is read")
             status = threads.status()
             assert status["donors"][0]["state"] != "lost" and status["exposed_bytes"], status
         finally:

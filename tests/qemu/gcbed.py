@@ -31,8 +31,17 @@ WINDOW_MIB = 64
 class GcBed(Bed):
     """A Debian 13 on the built QEMU, with a virtio-gc device."""
 
-    def __init__(self, spec: Spec, qemu: Qemu, folder: Path, config: Path, keep: Path) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        qemu: Qemu,
+        folder: Path,
+        config: Path,
+        keep: Path,
+        window_mib: int = WINDOW_MIB,
+    ) -> None:
         super().__init__(spec, keep=keep)
+        self.window_mib = window_mib
         self.qemu = qemu
         self.folder = folder
         self.config = config
@@ -40,7 +49,7 @@ class GcBed(Bed):
     def command_line(self, shell: bool = False) -> list[str]:
         env = self.qemu.environment(self.folder)
         words = [f"{name}={env[name]}" for name in ("LD_LIBRARY_PATH", "DCM_RUNTIME_DIR")]
-        backend = f"memory-backend-dcm,id=window,size={WINDOW_MIB}M,config={self.config}"
+        backend = f"memory-backend-dcm,id=window,size={self.window_mib}M,config={self.config}"
         cmd = [*super().command_line(shell), "-object", backend]
         cmd += ["-device", "virtio-gc-pci,id=gc,memdev=window"]
         return ["env", *words, str(self.qemu.binary), *cmd[1:]]

@@ -73,6 +73,39 @@ static void test_idle_is_zero(void **state)
 	assert_int_equal(a.ewma_milli, 0);
 }
 
+/* Cold is less than one operation a second, and for how long only time that was seen. */
+static void test_cold(void **state)
+{
+	struct dcm_activity a;
+	u64 now = 0, total = 0;
+	unsigned int i;
+
+	(void)state;
+	dcm_activity_init(&a, 0, now);
+	assert_int_equal(a.cold_s, 0);
+	for (i = 1; i <= 10; i++) {
+		dcm_activity_update(&a, total, now += S);
+		assert_int_equal(a.cold_s, i);
+	}
+	/* stopped for an hour: as if for a second */
+	dcm_activity_update(&a, total, now += 3600 * S);
+	assert_int_equal(a.cold_s, 11);
+	/* one operation does not make it warm, a few do */
+	dcm_activity_update(&a, total += 1, now += S);
+	assert_int_equal(a.cold_s, 12);
+	dcm_activity_update(&a, total += 9, now += S);
+	assert_int_equal(a.cold_s, 0);
+	for (i = 0; i < 20 && !a.cold_s; i++)
+		dcm_activity_update(&a, total, now += S);
+	assert_true(a.ewma_milli < DCM_ACTIVITY_COLD_MILLI);
+	assert_in_range(i, 2, 10);
+	/* at one operation a second it is not cold */
+	dcm_activity_init(&a, total, now);
+	for (i = 0; i < 10; i++)
+		dcm_activity_update(&a, total += 1, now += S);
+	assert_int_equal(a.cold_s, 0);
+}
+
 static void test_extremes(void **state)
 {
 	struct dcm_activity a;
@@ -93,6 +126,7 @@ int main(void)
 		cmocka_unit_test(test_formula),
 		cmocka_unit_test(test_period),
 		cmocka_unit_test(test_idle_is_zero),
+		cmocka_unit_test(test_cold),
 		cmocka_unit_test(test_extremes),
 	};
 

@@ -187,6 +187,37 @@ static void test_write_after(void **state)
 	end(fb);
 }
 
+/* Freed memory is dropped by one operation, not by one a block. */
+static void test_together(void **state)
+{
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
+	u64 ops;
+	u32 i;
+
+	(void)state;
+	cfg.budget = 1200;
+	fb = world(cfg);
+	for (i = 0; i < 600; i++)
+		put(fb, i);
+	fb_discard(fb, 0, 3, 550);
+	ops = fb->nr_discard_ops;
+	assert_in_range(ops, 1, 2);
+	assert_int_equal(fb->mapped, 50);
+	fb_fsck(fb, false);
+	/* a page that is not here parts them */
+	for (i = 3; i < 553; i++)
+		if (i != 200)
+			put(fb, i);
+	ops = fb->nr_discard_ops;
+	fb_discard(fb, 0, 3, 550);
+	assert_in_range(fb->nr_discard_ops - ops, 2, 3);
+	assert_int_equal(fb->mapped, 50);
+	for (i = 0; i < 600; i++)
+		get(fb, i);
+	end(fb);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -195,6 +226,7 @@ int main(void)
 		cmocka_unit_test(test_given_up),
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_write_after),
+		cmocka_unit_test(test_together),
 	};
 
 	return cmocka_run_group_tests_name("core_discard", tests, NULL, NULL);

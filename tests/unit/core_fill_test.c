@@ -147,11 +147,12 @@ static void test_here_when_filled_and_written_to_one(void **state)
 	end(fb);
 }
 
-/* Thin pages within a block: only they are copied, and the block stays one. */
+/* Thin pages within a block: only they are copied, and the block stays one. Copying is no use. */
 static void test_fill_of_a_part(void **state)
 {
 	struct fake_backend *fb = copies_world(2);
 	u64 reads;
+	s64 ops;
 	u32 i;
 
 	(void)state;
@@ -165,7 +166,10 @@ static void test_fill_of_a_part(void **state)
 	pd_clear(pd_of(fb->vm, 9), pd_at_bits(1));
 	fb->vm->extent[0].thin = true;
 	reads = fb->nr_reads;
+	ops = atomic64_read(&fb->vm->extent[0].ops);
+	assert_true(ops > 0);
 	fill(fb);
+	assert_int_equal(atomic64_read(&fb->vm->extent[0].ops), ops);
 	assert_int_equal(fb->nr_reads - reads, 2);
 	assert_int_equal(count(fb, DCM_C_FILLED_PAGES), 4);
 	assert_int_equal(pages_of(fb, 0), 16);

@@ -112,6 +112,37 @@ static void kept_bounded(void **state)
 	end(fb);
 }
 
+/*
+ * Kept and Proactive pages left no room for others: a page that had just been fetched
+ * was unmapped before it could be used.
+ */
+static void fetched_beside_kept(void **state)
+{
+	struct fake_backend *fb = hint_world(4096);
+	u32 i, n, gone = 0;
+
+	(void)state;
+	fb_hint(fb, 0, 0, BUDGET / 4, DCM_HINT_DIRECT);
+	for (i = 0; i < BUDGET / 4; i++)
+		put(fb, i);
+	/* what comes back soon fills Proactive */
+	tune(fb, "ghost_share", 40000);
+	for (n = 0; n < 4; n++)
+		for (i = 512; i < 512 + BUDGET; i++)
+			put(fb, i);
+	tune(fb, "ghost_share", 0);
+	flood(fb, 2 * BUDGET);
+	assert_int_equal(fb->vm->kept.nr_pages, BUDGET / 4);
+	for (i = 1024; i < 1024 + 64; i++) {
+		put(fb, i);
+		fb_balance(fb, 0);
+		gone += state_of(fb, i) != DCM_ACTIVE;
+	}
+	assert_int_equal(gone, 0);
+	fb_fsck(fb, false);
+	end(fb);
+}
+
 /* Given up, the memory's next owner has no hints. */
 static void kept_discarded(void **state)
 {
@@ -160,6 +191,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kept),
 		cmocka_unit_test(kept_bounded),
+		cmocka_unit_test(fetched_beside_kept),
 		cmocka_unit_test(kept_discarded),
 		cmocka_unit_test(cold),
 	};

@@ -104,13 +104,13 @@ static void test_thin_page_is_made_whole_when_it_leaves(void **state)
  * PAGE is on its way to two donors. The first lane's connections to donors of
  * @broken, a bit each, break; the others' WRITEs arrive.
  */
-static struct fake_backend *doubt_world(u8 broken)
+static struct fake_backend *doubt_world(u8 broken, u64 thin_after)
 {
 	struct fake_backend *fb = copies_world(2);
 	u32 i;
 
 	tune(fb, "proactive_share", 0);
-	tune(fb, "thin_after", 0);
+	tune(fb, "thin_after", thin_after);
 	/* no other page is dirty */
 	for (i = 0; i < 300; i++)
 		get(fb, ZEROES + i);
@@ -149,7 +149,7 @@ static void welcome(struct fake_backend *fb, u32 donor)
  */
 static void test_half_in_doubt(void **state)
 {
-	struct fake_backend *fb = doubt_world(2);
+	struct fake_backend *fb = doubt_world(2, 0);
 	u32 i;
 
 	(void)state;
@@ -169,10 +169,74 @@ static void test_half_in_doubt(void **state)
 	end(fb);
 }
 
+/* A lane takes PAGE's block for a victim. */
+static bool evict(struct fake_backend *fb, u32 lane)
+{
+	unsigned int order;
+	u32 head = dcm_block_lock(fb->vm, PAGE, &order);
+
+	dcm_queue_out(fb->vm, head, order);
+	return dcm_evict_block(&fb->vm->lane[lane], head, false);
+}
+
+/* Use pages of other extents on both lanes, which evict what can go. */
+static void use_both(struct fake_backend *fb)
+{
+	u32 i;
+
+	for (i = 0; i < 600; i++)
+		assert_int_equal(fb_access(fb, i & 1, FLOOD_AT + i % 500, false,
+					   false),
+				 0);
+}
+
+/*
+ * One WRITE of two fails with its connection, which is there again soon: the page
+ * does not leave before both donors have it.
+ */
+static void test_cut_off_for_a_moment_makes_nothing_thin(void **state)
+{
+	struct fake_backend *fb = doubt_world(2, 200);
+
+	(void)state;
+	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
+	assert_int_equal(at(fb, PAGE), 1);
+	use_both(fb);
+	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
+	/* nor does a lane that was not cut off take it for a victim */
+	assert_false(evict(fb, 1));
+	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
+	welcome(fb, 1);
+	assert_false(pd_inflight(pd_of(fb->vm, PAGE)));
+	assert_true(evict(fb, 1));
+	fb_sync(fb);
+	assert_int_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
+	assert_int_equal(at(fb, PAGE), 3);
+	end(fb);
+}
+
+/* It stays for thin_after, and no longer. */
+static void test_cut_off_for_long_keeps_no_page(void **state)
+{
+	struct fake_backend *fb = doubt_world(2, 200);
+
+	(void)state;
+	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
+	fb_advance(fb, 300000);
+	use_both(fb);
+	assert_int_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
+	assert_int_equal(at(fb, PAGE), 1);
+	assert_true(fb->vm->extent[0].thin);
+	welcome(fb, 1);
+	fill(fb);
+	assert_int_equal(at(fb, PAGE), 3);
+	end(fb);
+}
+
 /* Both WRITEs fail: the doubt ends with the last of both donors' welcomes. */
 static void test_all_in_doubt(void **state)
 {
-	struct fake_backend *fb = doubt_world(3);
+	struct fake_backend *fb = doubt_world(3, 0);
 
 	(void)state;
 	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
@@ -189,7 +253,7 @@ static void test_all_in_doubt(void **state)
 /* A lane whose connection is well does not fill in what is in doubt either. */
 static void test_no_fill_in_doubt(void **state)
 {
-	struct fake_backend *fb = doubt_world(2);
+	struct fake_backend *fb = doubt_world(2, 0);
 	u32 cursor = 0, i;
 
 	(void)state;
@@ -217,6 +281,8 @@ int main(void)
 		cmocka_unit_test(test_thin_after_a_while),
 		cmocka_unit_test(test_thin_page_is_made_whole_when_it_leaves),
 		cmocka_unit_test(test_half_in_doubt),
+		cmocka_unit_test(test_cut_off_for_a_moment_makes_nothing_thin),
+		cmocka_unit_test(test_cut_off_for_long_keeps_no_page),
 		cmocka_unit_test(test_all_in_doubt),
 		cmocka_unit_test(test_no_fill_in_doubt),
 	};

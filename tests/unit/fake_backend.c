@@ -218,13 +218,16 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 		.sparse = cfg->sparse,
 		.dirty_late = cfg->dirty_bits,
 		.seed = cfg->seed,
-		.ops = &fb_ops,
+		.ops = &fb->ops,
 		.priv = fb,
 	};
 	u32 i, j, n = cfg->nr_pages, bufs;
 	int err = 0;
 
 	fb->cfg = *cfg;
+	fb->ops = fb_ops;
+	if (!cfg->fresh)
+		fb->ops.fresh = NULL;
 	fb->cfg.direct &= !cfg->seal;
 	if (!fb->cfg.nr_donors)
 		fb->cfg.nr_donors = 1;

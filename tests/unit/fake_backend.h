@@ -143,6 +143,7 @@ struct fb_config {
 	bool sparse;
 	bool syncs; /* dcm_sync() is used */
 	bool seal; /* pages are sealed; never @direct then */
+	bool fresh; /* it makes runs of new pages */
 	bool sums; /* extents with several slabs have sums */
 	bool threads;
 	u32 max_delay;
@@ -161,8 +162,11 @@ struct fb_config {
 
 struct fake_backend {
 	struct fb_config cfg;
+	struct dcm_ops ops;
 	struct dcm_vm *vm;
 	u64 tick;
+	u64 polled_at; /* the tick of the last poll */
+	u32 polls; /* in that tick */
 	u64 *page; /* page words */
 	u64 *truth; /* version last written (bit 0: zero) */
 	u64 *maybe; /* version being written */
@@ -192,6 +196,7 @@ struct fake_backend {
 	s64 frames;
 	s64 direct_max;
 	u64 limit; /* of direct, follows the budget */
+	u64 promised; /* pages in flight, at most */
 	u64 lag_most; /* the largest lag_pages there was */
 	u32 depth;
 	u64 relaxed;
@@ -200,7 +205,8 @@ struct fake_backend {
 	u64 nr_posts, nr_reads, nr_writes, nr_installs, nr_unmaps, nr_remaps;
 	u64 nr_lost_calls, nr_zero_written, nr_zero_said, nr_errors, nr_pinned,
 		nr_nested;
-	u64 nr_release, nr_discards, nr_bare, nr_undescribed, nr_copies;
+	u64 nr_release, nr_discards, nr_discard_ops, nr_fresh, nr_bare,
+		nr_undescribed, nr_copies;
 	u64 nr_late; /* pages written after their WRITE had failed */
 	u64 nr_wrong; /* pages read with wrong bytes */
 	u32 astray; /* so many pages with sums or seals come wrong next; the slab has them right */

@@ -178,13 +178,32 @@ static void check_thin(struct walk *k, u32 gfn)
 			     fb_page_text(fb, gfn));
 }
 
+/* Is what a GC worker made of a page on its way from the primary to the copies? */
+static bool page_spreads(const struct dcm_vm *vm, u32 gfn)
+{
+	u32 i, j;
+
+	for (i = 0; i < vm->nr_lanes; i++) {
+		const struct dcm_move *mv = &vm->lane[i].move;
+
+		for (j = 0; mv->left && j < mv->nr; j++) {
+			const struct dcm_move_op *m = &mv->op[j];
+
+			if (m->changed && gfn - (m->gfn + m->first) < m->nr)
+				return true;
+		}
+	}
+	return false;
+}
+
 /* A page left: if only files lack it, it lags. */
 static void note_lag(struct walk *k, u32 gfn)
 {
 	u32 extent = gfn >> k->fb->vm->extent_shift;
 	const struct dcm_extent *e = &k->fb->vm->extent[extent];
 
-	if (page_lacks(k->fb, gfn) && !e->thin && !(e->fill & DCM_FILL_THIN))
+	if (page_lacks(k->fb, gfn) && !e->thin && !(e->fill & DCM_FILL_THIN) &&
+	    !page_spreads(k->fb->vm, gfn))
 		k->lag[extent]++;
 }
 
@@ -437,7 +456,8 @@ static u64 coming_pages(const struct fake_backend *fb)
 
 /*
  * Over the budget only frames of cancelled write-backs and of copies of mapped
- * blocks may be; after the budget was lowered the excess may only shrink.
+ * blocks may be; after the budget was lowered the excess may only shrink. So may, with
+ * "writebacks" lowered, what is in flight; a lane that had none may begin some.
  */
 void fb_check_budget(struct fake_backend *fb)
 {
@@ -453,10 +473,13 @@ void fb_check_budget(struct fake_backend *fb)
 			     (unsigned long long)fb->limit,
 			     (unsigned long long)over);
 	dcm_vm_stats(fb->vm, &st);
-	if (over > st.in_flight_max)
+	fb->promised = max(fb->promised, st.in_flight_max);
+	if (over > fb->promised)
 		fb_violation(fb, "%llu pages in flight, promised at most %llu",
 			     (unsigned long long)over,
-			     (unsigned long long)st.in_flight_max);
+			     (unsigned long long)fb->promised);
+	if (over <= st.in_flight_max)
+		fb->promised = st.in_flight_max;
 	if (d - min(d, over) < fb->limit)
 		fb->limit = max(budget, d - over);
 	else

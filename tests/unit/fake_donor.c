@@ -14,7 +14,8 @@
  *
  * A slab page is *sure* when its last WRITE was answered well and the core has to
  * remember that: not if the write-back was cancelled, or another WRITE of it to
- * that slab failed, or a later write-back of the page goes to other slots only.
+ * that slab failed, or a later write-back of the page goes to other slots only, or
+ * the WRITE is of a spread, which may begin again with the page: until it has ended.
  * While a slab takes writes, a page that is sure there can't be lost. (In
  * single-threaded runs.)
  */
@@ -22,6 +23,8 @@
 #include "fake_priv.h"
 
 #include <stdio.h>
+
+#define POLLS_MAX 1000 /* in one tick */
 
 static bool donor_is(const u64 *until, const struct fake_backend *fb)
 {
@@ -128,6 +131,18 @@ void fb_unsure(struct fake_backend *fb, u32 gfn, u32 nr)
 	}
 }
 
+/* A worker's page is on all slots of its set for good: its spread has ended. */
+void fb_sure(struct fake_backend *fb, u32 gfn)
+{
+	u8 at = pd_at(pd_word(pd_of(fb->vm, gfn)));
+	u32 i;
+
+	for (i = 0; i < DCM_SLOTS; i++)
+		if (at >> i & 1)
+			slab_in(fb, gfn, i)
+				->sure[gfn & (fb->vm->extent_pages - 1)] = true;
+}
+
 static u8 *wb_bad_of(struct fake_backend *fb, const struct dcm_wb *wb)
 {
 	return &fb->lane[wb->lane->id].wb_bad[wb - wb->lane->wb];
@@ -165,13 +180,21 @@ static void write_posted(struct fake_backend *fb, struct fb_io *q,
 	}
 }
 
+/* Is it an I/O of what a worker changed? Its sum is not known. */
+static bool spreads(const struct dcm_io *io)
+{
+	return io->kind == DCM_IO_MOVE &&
+	       ((const struct dcm_move_op *)io->owner)->changed;
+}
+
 /* A WRITE was answered well: must the core remember it for page @i of it? */
 static bool write_sure(struct fake_backend *fb, const struct fb_io *q,
 		       const struct fb_slab *s, u32 first, u32 i)
 {
 	u32 gfn = s->extent * fb->cfg.extent_pages + first + i;
 
-	if (fb->cfg.threads || q->cancels[i] != fb->cancels[gfn])
+	if (fb->cfg.threads || spreads(q->io) ||
+	    q->cancels[i] != fb->cancels[gfn])
 		return false;
 	return q->io->kind != DCM_IO_WRITE_BACK ||
 	       !(*wb_bad_of(fb, q->io->owner) >> q->io->slot & 1);
@@ -348,13 +371,6 @@ static bool page_is_known(const struct fake_backend *fb,
 	       dcm_tunable_get(fb->vm, DCM_T_sums);
 }
 
-/* Is it a READ of what a worker changed? Its sum is not known. */
-static bool spreads(const struct dcm_io *io)
-{
-	return io->kind == DCM_IO_MOVE &&
-	       ((const struct dcm_move_op *)io->owner)->changed;
-}
-
 /* Bytes that are not the page's: torn, older, or of another page. */
 static u64 wrong_bytes(struct fake_backend *fb, u32 lane, u64 right)
 {
@@ -500,6 +516,20 @@ static void complete(struct fake_backend *fb, u32 lane, struct fb_io *q)
 		busy_clear(fb, lane, s, io, first + i, i);
 }
 
+/* However much the core has to do, time passes: it may wait for a donor. */
+static void poll_passes(struct fake_backend *fb)
+{
+	if (fb->cfg.threads) {
+		fb_advance(fb, 20);
+		return;
+	}
+	if (fb->polled_at != fb->tick)
+		fb->polls = 0;
+	fb->polled_at = fb->tick;
+	if (++fb->polls > POLLS_MAX)
+		fb_advance(fb, 1);
+}
+
 int fb_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 {
 	struct fake_backend *fb = lane->priv;
@@ -510,8 +540,7 @@ int fb_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 
 	fb_nest(fb, lane->id);
 	*done = NULL;
-	if (fb->cfg.threads)
-		fb_advance(fb, 20);
+	poll_passes(fb);
 	ways_step(fb, lane);
 	n = l->nr_io;
 	start = n ? (u32)(fb_random(&l->rng) % n) : 0;

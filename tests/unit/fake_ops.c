@@ -176,6 +176,27 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	return 0;
 }
 
+static int op_fresh(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	struct fake_backend *fb = lane->priv;
+	u32 i;
+
+	if (!nr || (gfn ^ (gfn + nr - 1)) >> DCM_HABIT_SHIFT)
+		fb_violation(fb, "fresh: %u+%u", gfn, nr);
+	op_begin(fb, lane, gfn, nr, "fresh");
+	if (fb_chance(fb, lane->id, fb->cfg.p_install_fail)) {
+		op_end(fb, lane, gfn, nr);
+		return -EBUSY;
+	}
+	for (i = gfn; i < gfn + nr; i++)
+		map_page(fb, i, 0, true, 0, "fresh");
+	__atomic_fetch_add(&fb->nr_fresh, 1, __ATOMIC_RELAXED);
+	note_direct(fb);
+	op_end(fb, lane, gfn, nr);
+	fb_wake_pages(fb, gfn, nr);
+	return 0;
+}
+
 static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		     u32 frame, u16 writable, bool keep)
 {
@@ -407,10 +428,10 @@ static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 	__atomic_fetch_add(&fb->nr_release, 1, __ATOMIC_RELAXED);
 }
 
-static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
+static void op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	struct fake_backend *fb = lane->priv;
-	u32 nr = 1u << order, i;
+	u32 i;
 
 	op_begin(fb, lane, gfn, nr, "discard");
 	for (i = gfn; i < gfn + nr; i++) {
@@ -426,6 +447,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 	}
 	add(&fb->mapped, -(s64)nr);
 	__atomic_fetch_add(&fb->nr_discards, nr, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&fb->nr_discard_ops, 1, __ATOMIC_RELAXED);
 	op_end(fb, lane, gfn, nr);
 }
 
@@ -489,6 +511,7 @@ static bool op_relax(struct dcm_lane *lane)
 const struct dcm_ops fb_ops = {
 	.install = op_install,
 	.remap = op_remap,
+	.fresh = op_fresh,
 	.reveal = op_reveal,
 	.unprotect = op_unprotect,
 	.unmap = op_unmap,

@@ -36,6 +36,7 @@ int fb_io_post(struct dcm_lane *lane, struct dcm_io *io);
 void fb_io_flush(struct dcm_lane *lane);
 int fb_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max);
 void fb_unsure(struct fake_backend *fb, u32 gfn, u32 nr);
+void fb_sure(struct fake_backend *fb, u32 gfn);
 void fb_io_uses_frame(struct fake_backend *fb, u32 frame, u32 nr);
 
 /* fake_seal.c */

@@ -375,10 +375,23 @@ static void test_another_daemon(void **state)
 	down(sock);
 }
 
+/* Until the device has accepted a new daemon it answers by itself. */
+static uint64_t submit_heard(int sock, const struct request *q, struct call *c)
+{
+	char byte;
+
+	do {
+		submit(q, ROOM, c);
+	} while (recv(sock, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+		 status_of(c) == VIRTIO_GC_WORKER_LOST);
+	return hear(sock).s.token;
+}
+
 /* A guest starts while a new daemon gets the replay: it hears of the start. */
 static void test_a_start_beside_a_new_connection(void **state)
 {
-	struct request create = request(VIRTIO_GC_SPACE_CREATE, 1, 1);
+	struct request create = request(VIRTIO_GC_SPACE_CREATE, 1, 1),
+		       finish = request(VIRTIO_GC_TRACE_FINISH, 1, 2);
 	struct call call;
 	struct heard h;
 	int sock = up(), i;
@@ -407,19 +420,10 @@ static void test_a_start_beside_a_new_connection(void **state)
 			close(sock);
 		}
 	}
+	/* a reset beside it would end this connection too */
+	say_done(sock, submit_heard(sock, &finish, &call), VIRTIO_GC_OK);
+	assert_int_equal(status_of(&call), VIRTIO_GC_OK);
 	down(sock);
-}
-
-/* Until the device has accepted a new daemon it answers by itself. */
-static uint64_t submit_heard(int sock, const struct request *q, struct call *c)
-{
-	char byte;
-
-	do {
-		submit(q, ROOM, c);
-	} while (recv(sock, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-		 status_of(c) == VIRTIO_GC_WORKER_LOST);
-	return hear(sock).s.token;
 }
 
 /* An invalid message ends the connection, and changes nothing. */

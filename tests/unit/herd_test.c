@@ -13,7 +13,7 @@
  *	SEED=n	of the first burst of each kind (default: fixed); a burst that
  *		fails prints its own
  */
-/* links: tests/unit/herd_world.c kvm-dcm/client/donor.c kvm-dcm/client/list.c kvm-dcm/client/session.c kvm-dcm/client/exposed.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/choose.c kvm-dcm/client/address.c kvm-dcm/proto/wire.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c kvm-dcm/client/redundancy.c */
+/* links: tests/unit/herd_world.c kvm-dcm/client/donor.c kvm-dcm/client/list.c kvm-dcm/client/session.c kvm-dcm/client/exposed.c kvm-dcm/client/tier.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/choose.c kvm-dcm/client/address.c kvm-dcm/proto/wire.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c kvm-dcm/client/redundancy.c */
 /* threads: one */
 /* pkg: gnutls */
 #include <setjmp.h>

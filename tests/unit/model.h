@@ -20,7 +20,8 @@ struct model_vcpu {
 	u32 gfn;
 	u32 gen;
 	bool write, zero;
-	u64 since;
+	u64 since; /* ticks */
+	u32 turns; /* since then */
 };
 
 /* A drain of one of an extent's slabs; or a fill, without @slab. */

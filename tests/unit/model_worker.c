@@ -116,6 +116,12 @@ static void revert_step(struct model_world *w, struct dcm_lane *lane)
 	worker_end(w);
 }
 
+static void page_spread(struct fake_backend *fb, u32 gfn)
+{
+	fb_page_changed(fb, gfn, true);
+	fb_sure(fb, gfn);
+}
+
 static void spread_step(struct model_world *w, struct dcm_lane *lane)
 {
 	struct model_gc *gc = &w->gc;
@@ -128,7 +134,7 @@ static void spread_step(struct model_world *w, struct dcm_lane *lane)
 		gc->at = gc->gfn;
 	} else if (!err) {
 		for (i = 0; i < gc->nr; i++)
-			fb_page_changed(w->fb, gc->gfn + i, true);
+			page_spread(w->fb, gc->gfn + i);
 		w->n_spreads++;
 		worker_end(w);
 	}

@@ -131,8 +131,15 @@ WRONG = [
     Wrong(
         "a clean page gets another seal, and stays clean on its slots",
         "seal.c",
-        "\twb->clean = 0;\n",
+        "\tdcm_pages_write_over(wb, wb->clean);\n",
         "\t;\n",
+    ),
+    Wrong(
+        "a clean page is written over its copy, and stays clean",
+        "writeback.c",
+        "\t\tpd_set(pd_of(wb->lane->vm, wb->gfn + ffs_u32(pages) - 1),\n"
+        "\t\t       PD_DIRTY | PD_GUESSED);\n",
+        "\t\t;\n",
     ),
     Wrong(
         "a fill carries opened pages on",
@@ -215,8 +222,8 @@ WRONG = [
     Wrong(
         "a clean page goes that a fill left to eviction",
         "evict.c",
-        "fill & DCM_FILL_DONE ? thin : 0;",
-        "!READ_ONCE(extent_of(lane->vm, head)->thin) ? thin : 0;",
+        "READ_ONCE(e->fill) & DCM_FILL_DONE ? thin : 0;",
+        "!READ_ONCE(e->thin) ? thin : 0;",
     ),
     Wrong(
         "a clean page goes though no slot took it",
@@ -325,6 +332,24 @@ WRONG = [
         "slot.c",
         "return slot < 0 ? PD_AT : pd_at_bits(1u << slot);",
         "return PD_AT;",
+    ),
+    Wrong(
+        "a page leaves one slot short when a connection broke",
+        "writeback.c",
+        "if (unlikely(!well || wb_waits(lane, wb))) {",
+        "if (unlikely(!well)) {",
+    ),
+    Wrong(
+        "another lane drops a page that waits for a connection",
+        "evict.c",
+        "return lane->down ? owed & (u16)~doubt : owed | doubt;",
+        "return lane->down ? owed & (u16)~doubt : owed;",
+    ),
+    Wrong(
+        "a page waits for a connection without end",
+        "evict.c",
+        "return lane->down ? owed & (u16)~doubt : owed | doubt;",
+        "return owed | doubt;",
     ),
 ]
 

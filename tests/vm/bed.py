@@ -135,7 +135,8 @@ class Bed(Machine):
         cmd += ["-nodefaults", "-display", "none", "-no-reboot"]
         cmd += ["-kernel", str(spec.kernel or self.image.folder / "vmlinuz")]
         cmd += ["-initrd", str(self.initrd_path)]
-        append = f"console=ttyS0 panic=-1 {'bed.shell ' if shell else ''}{spec.append}"
+        # Against clocks that a busy host lets lag a TSC looks unstable: docs/testing.md.
+        append = f"console=ttyS0 panic=-1 tsc=reliable {'bed.shell ' if shell else ''}{spec.append}"
         cmd += ["-append", append.strip()]
         disks = {"root": (self.image.folder / "root.img", "snapshot=on")}
         if self.guest_image is not None:

@@ -63,6 +63,12 @@ KINDS = {
     "plain": (PLAIN, PLAIN),
     "verbs": (PLAIN + "rdma = yes\n", PLAIN + "transport = verbs\n"),
 }
+# dcm-hostd's settings for copies, which are made as fast as they can be.
+COPIES = "redundancy = {}\nrebuild-rate = 0\n"
+# A page that is written while a connection is being made again is on one donor, and lost if that
+# one dies just then. With this the write waits for the connection. On a machine that is busy with
+# other work connections break at any time.
+NONE_THIN = "thin_after = 10000\n"
 VERBS_HOST = pytest.param("verbs", marks=pytest.mark.rdma)
 SLOW_VERBS = pytest.param("verbs", marks=[pytest.mark.rdma, pytest.mark.slow])
 

@@ -22,8 +22,7 @@ from tests.vm import debug
 from tests.vm.conftest import seed
 from tests.vm.job import Job
 from tests.vm.bed import Bed
-from tests.vm.host import FIRST, LONG, MOUNT, Host, slow, until
-from tests.vm.test_copies import NONE_THIN
+from tests.vm.host import COPIES, FIRST, LONG, MOUNT, NONE_THIN, Host, slow, until
 
 TOOL = BUILD / "tests-pager" / "heap_check"
 FILE = f"{MOUNT}/heap"
@@ -60,7 +59,7 @@ def host(host_bed: Bed, request: pytest.FixtureRequest) -> Host:
 @pytest.fixture
 def copied(host_bed: Bed) -> Host:
     """Each page is on two of three donors, over TCP; encrypting takes an emulator too long."""
-    settings = "redundancy = replica:2\nrebuild-rate = 0\n"
+    settings = COPIES.format("replica:2")
     return heaps(host_bed, "plain", names="near next third", settings=settings, tunables=NONE_THIN)
 
 

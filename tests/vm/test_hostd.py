@@ -21,6 +21,7 @@ from tests.vm.host import (
     FIRST,
     LONG,
     MIB,
+    MOUNT,
     RUN,
     SLOW_VERBS,
     VERBS_HOST,
@@ -182,7 +183,7 @@ def test_a_file_uses_the_donors_it_may(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", ["tcp", SLOW_VERBS], indirect=True)
+@pytest.mark.parametrize("host", ["plain", slow("tcp"), SLOW_VERBS], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     """Its pages answer SIGBUS and no others; the log names it; files go on with what is left."""
@@ -389,7 +390,7 @@ def test_the_daemon_is_away_for_longer_than_patience(host_bed: Bed, kind: str) -
     host.close()
 
 
-@pytest.mark.parametrize("host", ["tcp"], indirect=True)
+@pytest.mark.parametrize("host", ["plain", slow("tcp")], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_comes_too_late(host: Host) -> None:
     """Its donors have ended meanwhile: it tells what is lost and serves the rest."""
@@ -412,6 +413,23 @@ def test_the_daemon_comes_too_late(host: Host) -> None:
     assert right > 0 and lost > 0
     host.bed.must(["rm", use.path])
     until(lambda: host.said(f"{use.path}: gone"), host.log)
+    host.close()
+
+
+@pytest.mark.timeout(300)
+def test_a_sealed_file_with_huge_extents_is_refused(host_bed: Bed) -> None:
+    """The kernel has no table of 512 GiB of pages: that is said at once, not at its first slab."""
+    host = Host(host_bed, "plain", seal="yes")
+    bed = host.bed
+    bed.must("mkdir /mnt/huge && mount -t dcmfs -o extent=512G,on-loss=sigbus dcm /mnt/huge")
+    bed.must(["truncate", "-s", "512G", "/mnt/huge/ram"])
+    host.reconfigure(f"mount = {MOUNT}\n", f"mount = {MOUNT}\nmount = /mnt/huge\n")
+    host.job.signal(signal.SIGHUP)
+    why = r"/mnt/huge/ram: the kernel can't seal its pages: File too large .*at most 256G"
+    until(lambda: host.said(why), host.log)
+    use = Use(host, 16)
+    assert use.end()[1] == 0
+    bed.must("rm /mnt/huge/ram /mnt/dcm/vm && umount /mnt/huge")
     host.close()
 
 

@@ -27,13 +27,14 @@ RAM = f"{MOUNT}/ram"
 PAGE = 4096
 
 
-def each_kind(*quick: str, more: tuple[str, ...] = ()) -> pytest.MarkDecorator:
-    """How the donors are reached: each transport of the kernel pager's; `make test` has `quick`."""
-    marks = {
-        kind: [pytest.mark.rdma] * (kind == "verbs") + [pytest.mark.slow] * (kind not in quick)
-        for kind in ("unix", "tcp", "verbs", *more)
-    }
-    return pytest.mark.parametrize("kind", [pytest.param(k, marks=m) for k, m in marks.items()])
+# `make test` has a stock guest that libvirt starts, test_libvirt.py.
+pytestmark = pytest.mark.slow
+
+
+def each_kind(*more: str) -> pytest.MarkDecorator:
+    """How the donors are reached: each transport of the kernel pager's."""
+    verbs = pytest.param("verbs", marks=pytest.mark.rdma)
+    return pytest.mark.parametrize("kind", ["unix", "tcp", verbs, *more])
 
 
 # As in test_dcmfs.py, but that not as much is held up: a guest has to get to its shell.
@@ -100,7 +101,7 @@ def all_is_back(host: Host) -> None:
     until(lambda: not any(donor.used() for donor in host.donors), "donors have all back")
 
 
-@each_kind("tcp")
+@each_kind()
 @pytest.mark.timeout(900)
 def test_a_guest_works(host: Host) -> None:
     """Its programs' results are right, with budgets that change and a donor that drains."""
@@ -129,7 +130,7 @@ def test_a_guest_works(host: Host) -> None:
     host.close()
 
 
-@each_kind(more=("jitter",))
+@each_kind("jitter")
 @pytest.mark.timeout(900)
 def test_torture_in_a_guest(host: Host) -> None:
     """Two processors write and check pages, while all that can be changed outside is.

@@ -168,23 +168,18 @@ def _wants(vm: vmsock.Vm, file: Path) -> bool:
         return False
 
 
-def _tell_vm(
-    vm: vmsock.Vm,
-    donors: list[Donor],
-    gone: set[tuple[str, str]],
-    removed: set[tuple[str, str, str]],
-) -> list[str]:
+def _tell_vm(vm: vmsock.Vm, donors: list[Donor], gone: set[tuple[str, str]]) -> list[str]:
     """Add and remove donors of one VM until it has those of the file.
 
-    `removed` has the VM, name and address of each donor that this process told a VM to leave. If
-    the donor is announced again before the VM has left it, it is added again. A donor that an
-    operator drains stays as it is.
+    A donor that the VM is leaving, and that is announced again, is added again. The VM says which
+    these are, so it does not matter which process told it. A donor that an operator drains stays as
+    it is.
     """
     status = Status.read(vm.ask({"cmd": "status"}), f"VM {vm.name}")
-    have = {(d.name, d.address): d.state for d in status.donors}
+    have = {(d.name, d.address): d for d in status.donors}
     wrong: list[str] = []
 
-    def tell(op: str, name: str, *address: str) -> bool:
+    def tell(op: str, name: str, *address: str) -> None:
         try:
             vm.change_donor(op, name, *address)
             _say(f"VM {vm.name}: {op} donor {name}")
@@ -192,21 +187,14 @@ def _tell_vm(
             raise
         except DcmError as exc:
             wrong.append(f"donor {name}: {exc}")
-            return False
-        return True
 
-    # It has left those that it does not have any more.
-    removed -= {r for r in removed if r[0] == vm.name and r[1:] not in have}
     for name, address in gone & set(have):
-        if have[name, address] != "draining" and tell("remove", name):
-            removed.add((vm.name, name, address))
+        if have[name, address].state != "draining":
+            tell("remove", name)
     for d in donors:
-        address = str(d.address)
-        state = have.get((d.name, address))
-        left = (vm.name, d.name, address)
-        wanted = state is None or (state == "draining" and left in removed)
-        if wanted and tell("add", d.name, address, d.group or ""):
-            removed.discard(left)
+        known = have.get((d.name, str(d.address)))
+        if known is None or known.leaving:
+            tell("add", d.name, str(d.address), d.group or "")
     return wrong
 
 
@@ -218,7 +206,6 @@ class Discoverer:
         self.etcd = Etcd(config.access)
         self.donors = settings.load_donors(config.file)
         self.ever = {(d.name, str(d.address)) for d in self.donors}
-        self.removed: set[tuple[str, str, str]] = set()
         self.said = _Once()
         self.changed = True  # dcm-hostd may have started before dcmctl
 
@@ -247,13 +234,10 @@ class Discoverer:
     def _tell(self) -> list[str]:
         lines: list[str] = []
         gone = self.ever - {(d.name, str(d.address)) for d in self.donors}
-        vms = vmsock.find_all()
-        names = {vm.name for vm in vms}
-        self.removed = {r for r in self.removed if r[0] in names}
-        for vm in vms:
+        for vm in vmsock.find_all():
             try:
                 if _wants(vm, self.config.file):
-                    lines += _tell_vm(vm, self.donors, gone, self.removed)
+                    lines += _tell_vm(vm, self.donors, gone)
             except vmsock.VmGone:
                 continue
             except DcmError as exc:

@@ -49,7 +49,7 @@ def _given(args: Args) -> Settings:
         transport=args.transport,
         patience=None
         if args.patience is None
-        else settings.patience(args.patience, "--patience"),
+        else settings.duration(args.patience, "--patience"),
         tenant=None if args.tenant is None else keyfile.check_tenant(args.tenant),
         keys=None if args.keys is None else settings.key_path(args.keys),
         donors=tuple(parse_donors(args.donor or [])),

@@ -45,7 +45,7 @@ LINE_MAX = 190  # DCM_INI_LINE_MAX
 KEYS = {
     "vm": (
         *("name", "budget", "size", "threshold", "mode", "lanes", "on-loss"),
-        *("redundancy", "rebuild-rate", "disk-lag", "scatter", "extent"),
+        *("redundancy", "rebuild-rate", "disk-lag", "scatter", "cold-after", "extent"),
         *("data-encryption", "seal", "transport", "patience", "donors"),
     ),
     "key": ("tenant", "file"),
@@ -78,7 +78,7 @@ _WORDS = {
 }
 
 
-def patience(text: str, option: str) -> str:
+def duration(text: str, option: str) -> str:
     """Check a time from 1s to 1440min; it is kept as it is written."""
     match = re.fullmatch(r"([0-9]{1,9})(ms|s|min)", text)
     unit = {"ms": 1, "s": 1000, "min": 60000}
@@ -104,6 +104,7 @@ class Settings:
     rebuild_rate: int | None = None
     disk_lag: int | None = None
     scatter: int | None = None
+    cold_after: str | None = None
     extent: int | None = None
     data_encryption: bool | None = None
     seal: bool | None = None
@@ -183,6 +184,7 @@ class Settings:
         put("rebuild-rate", size(self.rebuild_rate))
         put("disk-lag", size(self.disk_lag))
         put("scatter", None if self.scatter is None else str(self.scatter))
+        put("cold-after", self.cold_after)
         put("extent", size(self.extent))
         if self.data_encryption is not None:
             put("data-encryption", "yes" if self.data_encryption else "no")
@@ -485,6 +487,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     rebuild = take(vm, "vm", "rebuild-rate")
     disk_lag = take(vm, "vm", "disk-lag")
     scatter = take(vm, "vm", "scatter")
+    cold_after = take(vm, "vm", "cold-after")
     encrypt = take(vm, "vm", "data-encryption")
     seal = take(vm, "vm", "seal")
     transport = take(vm, "vm", "transport")
@@ -499,6 +502,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         rebuild_rate=None if rebuild is None else parse_size(rebuild, "rebuild-rate"),
         disk_lag=None if disk_lag is None else parse_size(disk_lag, "disk-lag"),
         scatter=None if scatter is None else number(scatter, "scatter", SCATTER_MAX),
+        cold_after=None if cold_after is None else duration(cold_after, "cold-after"),
         extent=optional_size("extent"),
         mode=None if mode is None else choice(mode, "mode", MODES),
         lanes=None if lane_text is None else lanes(lane_text),
@@ -507,7 +511,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         data_encryption=None if encrypt is None else flag(encrypt, "data-encryption"),
         seal=None if seal is None else flag(seal, "seal"),
         transport=None if transport is None else choice(transport, "transport", TRANSPORTS),
-        patience=None if waits is None else patience(waits, "patience"),
+        patience=None if waits is None else duration(waits, "patience"),
         tenant=None if tenant is None else check_tenant(tenant),
         keys=None if file is None else key_path(str(base / file)),
         donors=tuple(donors),

@@ -176,6 +176,7 @@ class DonorStatus:
     orphans_waiting: int = 0  # those that no other donor has room for
     told: Told | None = None  # what it says about itself
     wrong_pages: int = 0  # it gave other bytes than it was given
+    leaving: bool = False  # it was removed, and goes when its slabs are moved
 
     @classmethod
     def read(cls, fields: Fields) -> DonorStatus:
@@ -202,6 +203,7 @@ class DonorStatus:
             orphans_waiting=fields.number("orphans_waiting"),
             told=Told.read(fields),
             wrong_pages=fields.number("wrong_pages"),
+            leaving=fields.flag("leaving"),
         )
 
     @property

@@ -112,6 +112,7 @@ struct sock {
 	int sk_type;
 	int sk_protocol;
 	int sk_state;
+	int sk_err;
 	int sk_lock;
 	int sk_callback_lock;
 	int sk_allocation;

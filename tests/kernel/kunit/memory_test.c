@@ -385,10 +385,10 @@ static void watch_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 	dcmfs_ops.release(lane, frame, order);
 }
 
-static void watch_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
+static void watch_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	watched(lane, &watch.discard);
-	dcmfs_ops.discard(lane, gfn, order);
+	dcmfs_ops.discard(lane, gfn, nr);
 }
 
 static int watch_post(struct dcm_lane *lane, struct dcm_io *io)
