@@ -31,8 +31,8 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
 	test-faults test-kernel test-kernel-debug test-ops test-page page-picture test-libvirt \
 	test-packages packages test-qemu test-qemu-debug test-jvm vm-shell test test-all \
-	test-build bench bench-kernel bench-gc bench-jvm bench-redundancy demo install install-dkms \
-	install-libvirt clean deps-%
+	test-build bench bench-kernel bench-gc bench-jvm bench-redundancy demo demo-jvm install \
+	install-dkms install-libvirt clean deps-%
 
 all: deps-build
 	@+$(MAKE) programs
@@ -53,6 +53,7 @@ deps-%:
 help:
 	@echo 'make            build everything into build/'
 	@echo 'make demo       a stock guest on the memory of two donors, from nothing'
+	@echo 'make demo-jvm   a Java heap in a guest on donors, which trace it, from nothing'
 	@echo 'make test       tests of every part, half an hour; installs what they need; what CI runs'
 	@echo 'make test-all   all tests, hours; FROM=STAGE goes on there'
 	@echo 'make bench      the measurements of docs/, into build/bench/'
@@ -261,28 +262,28 @@ RUN_STAGES = scripts/run-stages --log-dir $(BUILD)/test --jobs $(JOBS) $(FROM:%=
 stage = '$(subst =,=$(STAGE_MAKE) ,$(1))$(2:%= %)'
 stages = $(foreach s,$(1),$(call stage,$(s),$(2)))
 
-# At least one real test of every part. The longest stages are first, those with a VM (+) before
-# all: they take one of the two processors, and others run beside them. What is left of them in
-# the end runs two at a time.
+# At least one real test of every part. The longest stages are first. Stages that wait for half of
+# their time (~) share a place.
 test: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build \
-		kernel+@3600=test-kernel qemu+@3600=test-qemu guest+@1500=test-guest \
-		libvirt+@1800=test-libvirt page+@600=test-page \
-		unit@900=unit check@900=check donor@900=test-donor dcmctl@900=test-dcmctl \
-		pager@900=test-pager gc@900=test-gc client@900=test-client \
-		kernel-check@900=kernel-check ops@600=test-ops jvm@600=test-jvm \
-		packages@900=packages \
-		torture@300=torture fuzz@300=fuzz faults!@600=test-faults,QUICK=1)
+		kernel@3600=test-kernel qemu@3600=test-qemu guest@1500=test-guest \
+		libvirt@1800=test-libvirt page~@600=test-page \
+		donor~@900=test-donor dcmctl~@900=test-dcmctl client~@900=test-client \
+		jvm~@900=test-jvm ops~@600=test-ops torture~@300=torture \
+		pager@900=test-pager unit@900=unit gc@900=test-gc check@900=check \
+		packages@900=packages kernel-check@900=kernel-check fuzz@300=fuzz \
+		faults!@600=test-faults,QUICK=1)
 
 test-all: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build \
-		kernel+@7200=test-kernel qemu+@7200=test-qemu guest+@3600=test-guest \
-		libvirt+@3600=test-libvirt page+@900=test-page \
-		kernel-debug+@10800=test-kernel-debug qemu-debug+@7200=test-qemu-debug \
-		unit@900=unit check@900=check donor@1800=test-donor dcmctl@1800=test-dcmctl \
-		pager@1800=test-pager gc@1800=test-gc client@1800=test-client \
-		kernel-check@900=kernel-check ops@900=test-ops jvm@9000=test-jvm torture@600=torture \
-		fuzz@300=fuzz faults!@3600=test-faults packages!@7200=test-packages)
+		kernel@7200=test-kernel qemu@7200=test-qemu guest@3600=test-guest \
+		libvirt@3600=test-libvirt page~@900=test-page \
+		kernel-debug@10800=test-kernel-debug qemu-debug@7200=test-qemu-debug \
+		donor~@1800=test-donor dcmctl~@1800=test-dcmctl client~@1800=test-client \
+		ops~@900=test-ops torture~@600=torture \
+		unit@900=unit check@900=check pager@1800=test-pager gc@1800=test-gc \
+		kernel-check@900=kernel-check jvm@9000=test-jvm fuzz@300=fuzz \
+		faults!@3600=test-faults packages!@7200=test-packages)
 
 test-build:
 	@scripts/deps.sh build test lint kernel pager demo vm ops page packages qemu
@@ -318,6 +319,14 @@ bench-redundancy: deps-bench deps-test deps-vm programs kernel-check
 
 demo: deps-demo programs
 	@demo/run
+
+# The same of a JVM: its package is made first, and for it our libjvm (30 to 60 minutes, once).
+demo-jvm: deps-test deps-demo deps-vm deps-qemu deps-packages deps-jdk programs
+	@scripts/jdk-build --cached >/dev/null 2>&1 || scripts/jdk-build >/dev/null
+	@scripts/qemu-build >/dev/null
+	@scripts/vm-image >/dev/null
+	@scripts/kernel-check 6.12
+	@scripts/py python demo/jvm
 
 # ---- install ----
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,9 +26,23 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
     return Jvm(tmp_path_factory.mktemp("jvm"))
 
 
-@pytest.fixture
-def donors(short_tmp: Path) -> Iterator[list[Donor]]:
+@contextlib.contextmanager
+def two_donors(folder: Path) -> Iterator[list[Donor]]:
     """Two donors with a key."""
-    first = Donor(short_tmp / "a", donor=DONOR)
-    with first, Donor(short_tmp / "b", keys=first.keys, donor=DONOR) as second:
+    first = Donor(folder / "a", donor=DONOR)
+    with first, Donor(folder / "b", keys=first.keys, donor=DONOR) as second:
         yield [first, second]
+
+
+@pytest.fixture
+def own_donors(short_tmp: Path) -> Iterator[list[Donor]]:
+    """Two donors that no other test has used, so what they count is of this test."""
+    with two_donors(short_tmp) as donors:
+        yield donors
+
+
+@pytest.fixture(scope="session")
+def donors() -> Iterator[list[Donor]]:
+    """Two donors of all tests: for 5 s each keeps memory of a JVM that has ended."""
+    with tempfile.TemporaryDirectory(prefix="dcm-jvm-") as folder, two_donors(Path(folder)) as two:
+        yield two

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.framework.donor import Donor, write_private
 from tests.framework.paths import BUILD, TOP
@@ -104,10 +109,16 @@ def large_source(methods: int) -> str:
 
 
 def configure(
-    folder: Path, donors: list[Donor], transport: str, name: str = "jvm", size: str = "512M"
+    folder: Path,
+    donors: list[Donor],
+    transport: str,
+    name: str = "jvm",
+    size: str = "512M",
+    redundancy: str = "none",
 ) -> Path:
     """A libdcm configuration for a heap on these donors, which share a key."""
     text = f"[vm]\nname = {name}\nbudget = {BUDGET_MIB}M\nsize = {size}\nmode = program\n"
+    text += f"redundancy = {redundancy}\n"
     for donor in donors:
         address = donor.unix_address if transport == "shm" else donor.tcp_address
         text += f"[donor {donor.folder.name}]\naddress = {address}\n"
@@ -158,6 +169,112 @@ class Jvm:
         )
         assert done.returncode == status, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def run_while_workers_die(
+        self, runtime: Path, donors: list[Donor], most: int, pause_s: float, *args: str | Path
+    ) -> tuple[int, str]:
+        """Run java to its end, and kill its GC workers meanwhile: how many, and what it said."""
+        killed = 0
+        with subprocess.Popen(
+            self.command(*args), env=self.environment(runtime), stdout=subprocess.PIPE, text=True
+        ) as program:
+            try:
+                while program.poll() is None and killed < most:
+                    for pid in [pid for donor in donors for pid in donor.gc_workers()]:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                            killed += 1
+                    time.sleep(pause_s)
+                said, _ = program.communicate(timeout=LIMIT_S)
+            finally:
+                program.kill()
+        assert program.returncode == 0, said
+        return killed, said
+
+
+def run_tool(name: str, *args: str | Path) -> str:
+    """What a tool of the JDK prints, as jcmd and jfr."""
+    home = jdk()
+    assert isinstance(home, Path)
+    done = subprocess.run(
+        [str(home / "bin" / name), *[str(arg) for arg in args]],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class Asked:
+    """A program that collects its heap when it is asked to, while tools look at it."""
+
+    # No concurrent cycle because of what is used
+    ONLY = ("-XX:-G1UseAdaptiveIHOP", "-XX:InitiatingHeapOccupancyPercent=100")
+
+    def __init__(
+        self, jvm: Jvm, runtime: Path, *flags: str, more: Mapping[str, str] | None = None
+    ) -> None:
+        self.program = subprocess.Popen(
+            jvm.command(*flags, *self.ONLY, "Asked"),
+            env={**jvm.environment(runtime), **(more or {})},
+            cwd=runtime,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, times: int) -> None:
+        """Let it begin to collect so often."""
+        assert self.program.stdin
+        print(times, file=self.program.stdin, flush=True)
+
+    def wait(self) -> str:
+        """Wait until it has: what it said meanwhile."""
+        assert self.program.stdout
+        said = ""
+        for line in self.program.stdout:
+            if line == "collected\n":
+                return said
+            said += line
+        raise AssertionError(said)
+
+    def collect(self, times: int) -> str:
+        """Let it collect so often: what it said meanwhile."""
+        self.ask(times)
+        return self.wait()
+
+    def jcmd(self, *args: str) -> str:
+        """What jcmd prints of it."""
+        return run_tool("jcmd", str(self.program.pid), *args)
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                said, _unused = self.program.communicate(timeout=LIMIT_S)
+                assert self.program.returncode == 0, said
+        finally:
+            self.program.kill()
+            self.program.wait()
+
+
+def recorded(path: Path, *events: str) -> list[dict[str, Any]]:
+    """The values of such events in a recording, in the order of their ends."""
+    text = run_tool("jfr", "print", "--json", "--events", ",".join(events), path)
+    found = json.loads(text)["recording"]["events"]
+    assert all(event["type"] in events for event in found)
+    return [event["values"] for event in found]
+
+
+def timespan_s(text: str) -> float:
+    """Seconds of a timespan in a recording, as PT0.012S."""
+    match = re.fullmatch(r"PT(?:(\d+)M)?(?:([0-9.]+)S)?", text)
+    assert match, text
+    return 60 * float(match[1] or 0) + float(match[2] or 0)
 
 
 def on_donors(config: Path, collector: str, *log: str) -> list[str]:

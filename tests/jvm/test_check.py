@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.framework.donor import Donor
-from tests.jvm.support import DONOR, LIMIT_S, Jvm, configure, on_donors
+from tests.jvm.support import DONOR, Jvm, configure, on_donors
 
 CHECK = ("-XX:+UnlockDiagnosticVMOptions", "-XX:+DonorCheck")
 ROUNDS = 6
@@ -132,26 +127,13 @@ def test_donors_that_do_not_trace(jvm: Jvm, short_tmp: Path) -> None:
     assert not checks(said)
 
 
-def test_workers_that_are_killed(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
+def test_workers_that_are_killed(jvm: Jvm, own_donors: list[Donor], short_tmp: Path) -> None:
     """A collection whose trace is lost goes on; later ones are checked again, and are right."""
-    config = configure(short_tmp, donors, "shm")
+    config = configure(short_tmp, own_donors, "shm")
     flags = [*on_donors(config, "G1", "gc", "gc+donor"), *CHECK, "-XX:+DonorCheckFatal"]
-    command = jvm.command(*flags, "Kinds", "15", "9")
-    killed = 0
-    with subprocess.Popen(
-        command, env=jvm.environment(short_tmp), stdout=subprocess.PIPE, text=True
-    ) as program:
-        try:
-            while program.poll() is None and killed < 6:
-                for pid in [pid for donor in donors for pid in donor.gc_workers()]:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                        killed += 1
-                time.sleep(1)
-            said, _ = program.communicate(timeout=LIMIT_S)
-        finally:
-            program.kill()
-    assert program.returncode == 0 and re.search(r"^ok 15$", said, re.M), said
+    run = [*flags, "Kinds", "15", "9"]
+    killed, said = jvm.run_while_workers_die(short_tmp, own_donors, 6, 1, *run)
+    assert re.search(r"^ok 15$", said, re.M), said
     found = checks(said)
     assert killed and found and all(differ == 0 for _, differ in found), said
     assert len(found) + said.count(NOT_CHECKED) == len(re.findall(r"Pause Full .*ms$", said, re.M))

@@ -28,6 +28,12 @@ CHURN = ("Churn", str(LIVE_MIB), "300000", "11", "2", "3")
 MIB = 1 << 20
 
 
+@pytest.fixture
+def donors(own_donors: list[Donor]) -> list[Donor]:
+    """What they have lent is counted."""
+    return own_donors
+
+
 def slabs_made(donors: list[Donor]) -> list[float]:
     """How many slabs each donor has made."""
     return [donor.metrics()["dcm_donor_slabs_made_total"] for donor in donors]

@@ -7,21 +7,14 @@
  * in the LICENSE file of OpenJDK.
  */
 
-#include "cds/aotLinkedClassBulkLoader.hpp"
-#include "cds/cdsConfig.hpp"
-#include "classfile/javaClasses.inline.hpp"
 #include "gc/g1/g1CollectedHeap.inline.hpp"
 #include "gc/g1/g1ConcurrentMark.hpp"
 #include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
 #include "gc/g1/g1DonorCheck.hpp"
 #include "gc/g1/g1HeapRegion.inline.hpp"
 #include "gc/g1/g1RootProcessor.hpp"
-#include "gc/shared/donor/donorSpace.hpp"
 #include "logging/log.hpp"
-#include "memory/resourceArea.hpp"
 #include "oops/oop.inline.hpp"
-#include "runtime/globals.hpp"
-#include "utilities/count_trailing_zeros.hpp"
 #include "utilities/ostream.hpp"
 #include "utilities/ticks.hpp"
 
@@ -37,27 +30,8 @@ G1DonorCheck::G1DonorCheck() :
     _bitmap(_heap->concurrent_mark()->mark_bitmap()),
     _regions(),
     _marks(0),
-    _differences(0) {}
-
-// What is never possible is said once.
-bool G1DonorCheck::is_possible() const {
-  stringStream why;
-
-  if (CDSConfig::is_using_aot_linked_classes() && !AOTLinkedClassBulkLoader::class_preloading_finished()) {
-    log_info(gc, donor)("Donors' marks are not checked: classes of the archive are not loaded yet");
-    return false;
-  }
-  if (!DonorSpace::has_regions_of(G1HeapRegion::GrainBytes)) {
-    why.print("the device has fewer regions than G1; raise -XX:G1HeapRegionSize");
-  } else if (DonorTrace::is_possible(&why)) {
-    return true;
-  }
-  if (!_impossible_said) {
-    log_info(gc, donor)("Donors' marks are not checked: %s", why.base());
-    _impossible_said = true;
-  }
-  return false;
-}
+    _live_bytes(0),
+    _differences() {}
 
 void G1DonorCheck::regions_take() {
   for (uint i = 0; i < _heap->max_num_regions(); i++) {
@@ -90,41 +64,13 @@ void G1DonorCheck::roots_do(OopClosure* oops, CLDClosure* clds, NMethodClosure* 
   }
 }
 
-bool G1DonorCheck::is_object(uint64_t address) {
-  return is_aligned(address, (uint64_t)VIRTIO_GC_UNIT_BYTES) && _heap->is_in_reserved((void*)address) &&
-         _bitmap->is_marked((HeapWord*)address);
+DonorTraceClient::Opaque G1DonorCheck::opaque(uint64_t address) {
+  return _differences.is_object(address) ? Scan : Wrong;
 }
 
 // G1 has cleared the others.
-bool G1DonorCheck::is_kept(uint64_t referent) {
-  return is_object(referent);
-}
-
-void G1DonorCheck::describe(uint64_t address, outputStream* st) const {
-  st->print(UINT64_FORMAT_X, address);
-  if (!_heap->is_in_reserved((void*)address)) {
-    st->print(", outside the heap");
-    return;
-  }
-  G1HeapRegion* region = _heap->heap_region_containing((void*)address);
-  // The class of an object that is not marked may be gone.
-  if (is_aligned(address, (uint64_t)VIRTIO_GC_UNIT_BYTES) && _bitmap->is_marked((HeapWord*)address)) {
-    ResourceMark rm;
-    oop obj = cast_to_oop(address);
-    st->print(", %s", obj->klass()->external_name());
-    if (java_lang_Class::is_instance(obj) && java_lang_Class::as_Klass(obj) != nullptr) {
-      st->print(" of %s", java_lang_Class::as_Klass(obj)->external_name());
-    }
-  }
-  st->print(", in region %u (%s)", region->hrm_index(), region->get_type_str());
-}
-
-void G1DonorCheck::difference(const char* what, uint64_t address) {
-  if (_differences++ < LinesMax) {
-    stringStream st;
-    describe(address, &st);
-    log_error(gc, donor)("%s: %s", what, st.base());
-  }
+bool G1DonorCheck::is_kept(const struct virtio_gc_weak& weak) {
+  return _differences.is_object(weak.referent);
 }
 
 void G1DonorCheck::compare_region(G1HeapRegion* region, const uint64_t* theirs, const struct virtio_gc_live* live) {
@@ -143,24 +89,22 @@ void G1DonorCheck::compare_region(G1HeapRegion* region, const uint64_t* theirs, 
       next = _bitmap->get_next_marked_addr(next, MIN2(end, top));
       if (next < MIN2(end, top)) {
         ours |= (uint64_t)1 << pointer_delta(next, bottom) % BitsPerWord;
-        bytes += whole ? 0 : cast_to_oop(next)->size() * HeapWordSize;
+        const uint64_t size = cast_to_oop(next)->size() * HeapWordSize;
+        bytes += whole ? 0 : size;
+        _live_bytes += size;
         objects++;
         next++;
       }
     }
-    for (uint64_t differ = ours ^ theirs[word]; differ != 0; differ &= differ - 1) {
-      uint bit = count_trailing_zeros(differ);
-      difference((ours >> bit & 1) != 0 ? "G1 has marked, and donors have not"
-                                        : "Donors have marked, and G1 has not",
-                 (uint64_t)(bottom + word * BitsPerWord + bit));
-    }
+    _differences.add_unmarked_by_donors(bottom + word * BitsPerWord, ours & ~theirs[word]);
+    _differences.add_unmarked_by_g1(bottom + word * BitsPerWord, theirs[word] & ~ours);
   }
   _marks += objects;
   if (live->bytes != bytes || live->objects != objects) {
     stringStream st;
     st.print("Donors have counted " UINT64_FORMAT " bytes in " UINT64_FORMAT " objects, and G1 "
              UINT64_FORMAT " in " UINT64_FORMAT, (uint64_t)live->bytes, (uint64_t)live->objects, bytes, objects);
-    difference(st.base(), (uint64_t)bottom);
+    _differences.add(st.base(), (uint64_t)bottom);
   }
 }
 
@@ -188,28 +132,27 @@ bool G1DonorCheck::compare(DonorTrace* trace) {
 }
 
 void G1DonorCheck::check() {
-  if (!is_possible()) {
+  if (!DonorTrace::is_possible(G1HeapRegion::GrainBytes, "Donors' marks are not checked", &_impossible_said)) {
     return;
   }
   Ticks start = Ticks::now();
-  DonorTrace trace(this);
+  DonorTrace trace(this, DonorTrace::FullCollectionCheck);
   regions_take();
   bool whole = trace.run(_regions.adr_at(0), (uint)_regions.length()) && compare(&trace);
+  trace.end(whole, _marks, _live_bytes);
   uint64_t at;
   if (trace.is_heap_error(&at)) {
-    difference(trace.failure(), at);
+    _differences.add(trace.failure(), at);
   } else if (!whole) {
     log_info(gc, donor)("Donors' marks are not checked: %s", trace.failure());
   }
   // G1 has cleared references to what it has not marked.
-  _differences += trace.unkept();
-  if (whole || _differences > 0) {
+  _differences.add_more(trace.unkept());
+  if (whole || _differences.count() > 0) {
     log_info(gc, donor)("Donors' marks checked: " UINT64_FORMAT " objects in %d regions, " UINT64_FORMAT
                         " differ, %u weak; " UINT64_FORMAT " roots in %u turns, %.1fms",
-                        _marks, _regions.length(), _differences, trace.unkept(), trace.roots_sent(), trace.turns(),
+                        _marks, _regions.length(), _differences.count(), (uint)trace.unkept(), trace.roots_sent(), trace.turns(),
                         (Ticks::now() - start).seconds() * 1000.0);
   }
-  if (DonorCheckFatal && _differences > 0) {
-    fatal("DonorCheck: donors' marks differ from G1's at " UINT64_FORMAT " objects", _differences);
-  }
+  _differences.judge();
 }

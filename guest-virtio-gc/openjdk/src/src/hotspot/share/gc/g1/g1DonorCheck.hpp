@@ -10,6 +10,7 @@
 #ifndef SHARE_GC_G1_G1DONORCHECK_HPP
 #define SHARE_GC_G1_G1DONORCHECK_HPP
 
+#include "gc/g1/g1DonorDifferences.hpp"
 #include "gc/shared/donor/donorTrace.hpp"
 #include "gc/shared/donor/donor_globals.hpp"
 #include "utilities/growableArray.hpp"
@@ -26,30 +27,25 @@ class G1HeapRegion;
 // difference is logged with the object's class and address; what donors cannot
 // do is one line of the log, and the collection goes on.
 class G1DonorCheck : public DonorTraceClient, public StackObj {
-  // Differences that one check says
-  static const uint LinesMax = 20;
-
   static bool _impossible_said;
 
   G1CollectedHeap* const _heap;
   G1CMBitMap* const _bitmap;
   GrowableArrayCHeap<struct virtio_gc_region, mtGC> _regions;
   uint64_t _marks;
-  uint64_t _differences;
+  uint64_t _live_bytes;
+  G1DonorDifferences _differences;
 
   G1DonorCheck();
-  bool is_possible() const;
   void regions_take();
-  void describe(uint64_t address, outputStream* st) const;
-  void difference(const char* what, uint64_t address);
   void compare_region(G1HeapRegion* region, const uint64_t* theirs, const struct virtio_gc_live* live);
   bool compare(DonorTrace* trace);
   void check();
 
 public:
   void roots_do(OopClosure* oops, CLDClosure* clds, NMethodClosure* nmethods) override;
-  bool is_object(uint64_t address) override;
-  bool is_kept(uint64_t referent) override;
+  Opaque opaque(uint64_t address) override;
+  bool is_kept(const struct virtio_gc_weak& weak) override;
 
   static void after_full_marking() {
     if (DonorCheck) {

@@ -8,7 +8,9 @@
  */
 
 #include "gc/shared/donor/donorCommand.hpp"
+#include "gc/shared/donor/donorEvents.hpp"
 #include "gc/shared/donor/donorSpace.hpp"
+#include "gc/shared/donor/donorStatus.hpp"
 #include "runtime/os.hpp"
 #include "utilities/ostream.hpp"
 
@@ -57,13 +59,33 @@ DonorCommand::~DonorCommand() {
   FREE_C_HEAP_ARRAY(char, _answer);
 }
 
+size_t DonorCommand::bytes_sent() const {
+  return sizeof(struct virtio_gc_req) + _call.arg_bytes + (size_t)_call.count * _call.entry_bytes + _call.tail_bytes;
+}
+
 bool DonorCommand::run() {
+  EventDonorCommand event;
   _error = DonorSpace::run(&_call);
+  DonorStatus::command_ended(has_status(VIRTIO_GC_OK), bytes_sent(), _call.answer_bytes);
+  if (event.should_commit()) {
+    stringStream status;
+    print_status(&status);
+    event.name = command_name(_call.command);
+    event.answer = status.base();
+    event.epoch = _call.epoch;
+    event.bytesSent = bytes_sent();
+    event.bytesReceived = _call.answer_bytes;
+    event.commit();
+  }
   return has_status(VIRTIO_GC_OK);
 }
 
 void DonorCommand::print_failure(outputStream* st) const {
   st->print("%s: ", command_name(_call.command));
+  print_status(st);
+}
+
+void DonorCommand::print_status(outputStream* st) const {
   if (!is_answered()) {
     st->print("%s", os::strerror(-_error));
     return;

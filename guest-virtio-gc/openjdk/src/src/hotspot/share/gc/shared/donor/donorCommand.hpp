@@ -26,6 +26,8 @@ class DonorCommand : public StackObj {
   int _error;
 
   const struct virtio_gc_done* done() const { return (const struct virtio_gc_done*)_answer; }
+  size_t bytes_sent() const;
+  void print_status(outputStream* st) const;
 
 public:
   // room: bytes for the entries of the answer

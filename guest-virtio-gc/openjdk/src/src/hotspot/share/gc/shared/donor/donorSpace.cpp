@@ -9,6 +9,8 @@
 
 #include "gc/shared/donor/donorCommand.hpp"
 #include "gc/shared/donor/donorSpace.hpp"
+#include "gc/shared/donor/donorStatus.hpp"
+#include "gc/shared/donor/donorTrace.hpp"
 #include "gc/shared/donor/donor_globals.hpp"
 #include "gc/shared/donor/vgcApi.hpp"
 #include "gc/shared/gcArguments.hpp"
@@ -72,6 +74,10 @@ void DonorSpace::initialize() {
   if (DonorCheck && (DonorHeap == nullptr || !UseG1GC)) {
     warning("DonorCheck is turned off: it needs -XX:DonorHeap and G1");
     FLAG_SET_ERGO(DonorCheck, false);
+  }
+  if (DonorMark && (DonorHeap == nullptr || !UseG1GC)) {
+    warning("DonorMark is turned off: it needs -XX:DonorHeap and G1");
+    FLAG_SET_ERGO(DonorMark, false);
   }
   if (DonorHeap == nullptr) {
     return;
@@ -159,11 +165,21 @@ ReservedHeapSpace DonorSpace::attach(const ReservedHeapSpace& heap, size_t bytes
   _garbage_max = (VgcApi::info(_device)->request_max - sizeof(struct virtio_gc_req) - sizeof(struct virtio_gc_hint)) /
                  sizeof(struct virtio_gc_extent);
   _garbage = NEW_C_HEAP_ARRAY(struct virtio_gc_extent, _garbage_max, mtGC);
+  DonorTrace::initialize();
+  DonorStatus::initialize();
   log_info(gc, donor)("Heap on donors: %s, %zu MiB, %u donors", DonorHeap, _bytes / M,
                       VgcApi::info(_device)->donors);
   ReservedSpace all(heap.base(), heap.size(), heap.alignment(), os::vm_page_size(),
                     false /* executable */, true /* special */);
   return ReservedHeapSpace(all.first_part(bytes), heap.noaccess_prefix());
+}
+
+void DonorSpace::print(outputStream* st) {
+  const struct vgc_info* info = VgcApi::info(_device);
+
+  st->print_cr("Heap on donors: %s, %u donors at the start", DonorHeap, info->donors);
+  st->print_cr("Window: %zu MiB, of which the heap takes %zu MiB", (size_t)info->window_bytes / M, _bytes / M);
+  st->print_cr("Regions: %zu of %zu KiB, from " INTPTR_FORMAT, _bytes / _region_bytes, _region_bytes / K, p2i(_base));
 }
 
 uint64_t DonorSpace::features() {

@@ -14,6 +14,7 @@
 #include "memory/reservedSpace.hpp"
 #include "utilities/globalDefinitions.hpp"
 
+class outputStream;
 struct vgc;
 struct vgc_call;
 struct virtio_gc_extent;
@@ -57,6 +58,9 @@ public:
   // of the heap, as memory that no collector commits or uncommits.
   static ReservedHeapSpace attach(const ReservedHeapSpace& heap, size_t bytes);
 
+  // Device, window and regions, a line each
+  static void print(outputStream* st);
+
   // Of the device: its features, and the bytes of a request, and of entries in
   // an answer.
   static uint64_t features();
@@ -65,6 +69,9 @@ public:
 
   // Whether the space's regions have this size.
   static bool has_regions_of(size_t bytes) { return _region_bytes == bytes; }
+
+  // More objects than this it has no room for.
+  static uint64_t objects_max() { return _bytes / HeapWordSize; }
 
   // Run a command, and wait for its answer.  0, or a negative errno: there is
   // no answer.

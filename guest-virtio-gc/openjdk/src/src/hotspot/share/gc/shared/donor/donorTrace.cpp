@@ -7,132 +7,76 @@
  * in the LICENSE file of OpenJDK.
  */
 
-#include "classfile/classLoaderData.hpp"
 #include "classfile/classLoaderDataGraph.hpp"
-#include "code/nmethod.hpp"
 #include "gc/shared/donor/donorCommand.hpp"
+#include "gc/shared/donor/donorEvents.hpp"
+#include "gc/shared/donor/donorFeatures.hpp"
 #include "gc/shared/donor/donorSpace.hpp"
-#include "gc/shared/donor/donorTrace.hpp"
+#include "gc/shared/donor/donorStatus.hpp"
+#include "gc/shared/donor/donorTraceClosures.inline.hpp"
 #include "gc/shared/donor/donorTypes.hpp"
-#include "memory/iterator.inline.hpp"
-#include "oops/access.inline.hpp"
-#include "oops/compressedOops.inline.hpp"
+#include "gc/shared/gcId.hpp"
+#include "logging/log.hpp"
+#include "memory/resourceArea.hpp"
 #include "oops/objArrayOop.hpp"
 #include "oops/oop.inline.hpp"
+#include "runtime/mutexLocker.hpp"
 #include "runtime/os.hpp"
-#include "runtime/safepoint.hpp"
 #include "utilities/ticks.hpp"
 
 #include <string.h>
 
+Mutex* DonorTrace::_lock = nullptr;
 uint32_t DonorTrace::_last_epoch = 0;
+bool DonorTrace::_is_left = false;
 
 // Donors that meet nothing more for so long are not waited for.
 static const double PatienceSeconds = 30;
 // Each turn finds something new, if donors are right.
 static const uint TurnsMax = 100000;
-// The claim of class loader data that a trace has followed.
-static const int Claim = ClassLoaderData::_claim_other;
 
-// References that are roots: of the VM, and of objects that are scanned here.
-class DonorRootClosure : public OopIterateClosure {
-  DonorTrace* _trace;
-
-  template <typename T> void do_oop_work(T* p) {
-    T o = RawAccess<>::oop_load(p);
-    if (!CompressedOops::is_null(o)) {
-      _trace->root_add(cast_from_oop<uint64_t>(CompressedOops::decode_not_null(o)));
-    }
-  }
-
-public:
-  DonorRootClosure(DonorTrace* trace) : OopIterateClosure(), _trace(trace) {}
-
-  ReferenceIterationMode reference_iteration_mode() override { return DO_FIELDS; }
-  void do_oop(oop* p) override { do_oop_work(p); }
-  void do_oop(narrowOop* p) override { do_oop_work(p); }
-  bool do_metadata() override { return true; }
-  void do_klass(Klass* k) override { do_cld(k->class_loader_data()); }
-  void do_cld(ClassLoaderData* cld) override { _trace->follow(cld); }
-  void do_method(Method* m) override {}
-  void do_nmethod(nmethod* nm) override { nm->oops_do(this); }
-};
-
-class DonorRootCLDClosure : public CLDClosure {
-  DonorRootClosure* _roots;
-
-public:
-  DonorRootCLDClosure(DonorRootClosure* roots) : _roots(roots) {}
-
-  void do_cld(ClassLoaderData* cld) override { _roots->do_cld(cld); }
-};
-
-// Class loader data that is not followed yet, with the object whose life is its own.
-class DonorHoldersClosure : public CLDClosure {
-  GrowableArrayCHeap<ClassLoaderData*, mtGC> _clds;
-  GrowableArrayCHeap<uint64_t, mtGC> _holders;
-
-public:
-  DonorHoldersClosure() : _clds(), _holders() {}
-
-  void do_cld(ClassLoaderData* cld) override {
-    oop holder = cld->claimed(Claim) ? nullptr : cld->holder_no_keepalive();
-    if (holder != nullptr) {
-      _clds.append(cld);
-      _holders.append(cast_from_oop<uint64_t>(holder));
-    }
-  }
-
-  int count() const { return _clds.length(); }
-  ClassLoaderData* cld(int i) const { return _clds.at(i); }
-  const uint64_t* holders(int i) const { return _holders.adr_at(i); }
-};
-
-DonorTrace::DonorTrace(DonorTraceClient* client) :
+DonorTrace::DonorTrace(DonorTraceClient* client, Purpose purpose) :
     _client(client),
-    _epoch(++_last_epoch),
+    _purpose(purpose),
+    _epoch(0),
     _roots(),
     _ranges(),
+    _unkept(),
+    _followed(1009, 1000003),
     _failure(),
     _failed(false),
+    _given_up(false),
     _heap_error(false),
     _heap_error_at(0),
+    _regions(0),
     _roots_sent(0),
     _turns(0),
-    _unkept(0) {}
+    _begun(),
+    _prepared(),
+    _traced() {}
 
-bool DonorTrace::is_possible(outputStream* why) {
-  static const struct {
-    uint bit;
-    const char* name;
-  } needed[] = {
-    { VIRTIO_GC_F_TRACE, "TRACE" },   { VIRTIO_GC_F_CONCURRENT, "CONCURRENT" },
-    { VIRTIO_GC_F_WHOLE, "WHOLE" },   { VIRTIO_GC_F_TAIL, "TAIL" },
-    { VIRTIO_GC_F_REPLACE, "REPLACE" }, { VIRTIO_GC_F_RANGES, "RANGES" },
-    { VIRTIO_GC_F_STATE, "STATE" },   { VIRTIO_GC_F_ASK, "ASK" },
-    { VIRTIO_GC_F_BITMAPS, "BITMAPS" }, { VIRTIO_GC_F_CLEAR, "CLEAR" },
-  };
-  if (!UseCompressedClassPointers) {
-    why->print("class pointers are not compressed");
-    return false;
+void DonorTrace::initialize() {
+  _lock = new Mutex(Mutex::nosafepoint, "DonorTrace_lock");
+}
+
+bool DonorTrace::is_possible(size_t region_bytes, const char* follows, bool* said) {
+  stringStream why;
+
+  if (DonorFeatures::can_trace(region_bytes, &why)) {
+    return true;
   }
-  if (MinObjAlignmentInBytes != VIRTIO_GC_UNIT_BYTES) {
-    why->print("objects are not aligned to %u bytes", VIRTIO_GC_UNIT_BYTES);
-    return false;
+  if (!*said) {
+    log_info(gc, donor)("%s: %s", follows, why.base());
+    *said = true;
   }
-  for (uint i = 0; i < ARRAY_SIZE(needed); i++) {
-    if ((DonorSpace::features() >> needed[i].bit & 1) == 0) {
-      why->print("the device lacks the feature %s", needed[i].name);
-      return false;
-    }
-  }
-  return true;
+  return false;
 }
 
 bool DonorTrace::run(DonorCommand* command) {
-  if (command->run()) {
-    return true;
-  }
+  return command->run() || run_failed(command);
+}
+
+bool DonorTrace::run_failed(DonorCommand* command) {
   if (!_failed) {
     command->print_failure(&_failure);
   }
@@ -148,26 +92,33 @@ bool DonorTrace::fail(const char* why, uint64_t what) {
   return false;
 }
 
-void DonorTrace::root_add(uint64_t address) {
-  _roots.append(address);
-  if (_roots.length() * sizeof(uint64_t) + sizeof(struct virtio_gc_req) + sizeof(uint64_t) > DonorSpace::request_max()) {
-    roots_send();
-  }
+bool DonorTrace::give_up() {
+  _given_up = true;
+  return fail("the collection has ended, turns", _turns);
+}
+
+bool DonorTrace::enter() {
+  return _client->heap_enter() || give_up();
 }
 
 // False: it was followed before.
 bool DonorTrace::follow(ClassLoaderData* cld) {
   // A class of an archive that is not loaded yet has none.
-  if (cld == nullptr || !cld->try_claim(Claim)) {
+  if (cld == nullptr || !_followed.put(cld, true)) {
     return false;
   }
+  _followed.maybe_grow();
   DonorRootClosure roots(this);
   cld->oops_do(&roots, ClassLoaderData::_claim_none);
   return true;
 }
 
 void DonorTrace::scan(oop obj) {
+  ResourceMark rm;
   DonorRootClosure roots(this);
+  if (obj->is_typeArray()) {
+    return;
+  }
   if (!obj->is_objArray()) {
     obj->oop_iterate(&roots);
     return;
@@ -184,29 +135,74 @@ void DonorTrace::scan(oop obj) {
 }
 
 bool DonorTrace::start(const struct virtio_gc_region* regions, uint count) {
-  if (!DonorTypes::send(&_failure)) {
+  DonorTypes types;
+
+  if (!enter()) {
+    return false;
+  }
+  bool taken = types.take(&_failure);
+  _client->heap_leave();
+  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  // Types cannot be replaced while a trace runs.
+  if (_is_left) {
+    abandon();
+  }
+  if (!taken || !types.send(&_failure)) {
     _failed = true;
     return false;
   }
+  _epoch = ++_last_epoch;
+  _is_left = true;
   DonorCommand start(VIRTIO_GC_TRACE_START, _epoch);
-  // No reference is overwritten meanwhile, but native code may write into
+  // In a pause no reference is overwritten, but native code may write into
   // arrays that it has pinned: only with a barrier is that no change.
   start.set_flags(VIRTIO_GC_TRACE_CONCURRENT);
   start.set_entries(regions, count);
   return run(&start);
 }
 
-bool DonorTrace::roots_send() {
-  if (_failed || _roots.is_empty()) {
-    _roots.clear();
-    return !_failed;
+bool DonorTrace::strong_roots() {
+  if (!enter()) {
+    return false;
   }
-  DonorCommand roots(VIRTIO_GC_TRACE_ROOTS, _epoch);
-  roots.set_entries(_roots.adr_at(0), _roots.length());
-  bool ok = run(&roots);
-  _roots_sent += _roots.length();
+  DonorRootClosure roots(this);
+  DonorRootCLDClosure clds(&roots);
+  NMethodToOopClosure nmethods(&roots, !NMethodToOopClosure::FixRelocations);
+  _client->roots_do(&roots, &clds, &nmethods);
+  _client->heap_leave();
+  return roots_send();
+}
+
+bool DonorTrace::more_roots() {
+  bool more = true;
+
+  while (more) {
+    if (!enter()) {
+      return false;
+    }
+    more = _client->roots_add(this);
+    _client->heap_leave();
+    if (!roots_send()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int DonorTrace::roots_max() {
+  return (int)((DonorSpace::request_max() - sizeof(struct virtio_gc_req)) / sizeof(uint64_t));
+}
+
+bool DonorTrace::roots_send() {
+  for (int from = 0; !_failed && from < _roots.length(); from += roots_max()) {
+    const int some = MIN2(roots_max(), _roots.length() - from);
+    DonorCommand roots(VIRTIO_GC_TRACE_ROOTS, _epoch);
+    roots.set_entries(_roots.adr_at(from), some);
+    run(&roots);
+    _roots_sent += some;
+  }
   _roots.clear();
-  return ok;
+  return !_failed;
 }
 
 bool DonorTrace::ranges_send() {
@@ -217,24 +213,59 @@ bool DonorTrace::ranges_send() {
   DonorCommand roots(VIRTIO_GC_TRACE_ROOTS, _epoch);
   roots.set_flags(VIRTIO_GC_RANGES);
   roots.set_entries(_ranges.adr_at(0), _ranges.length());
-  bool ok = run(&roots);
+  // Stale: memory of an array has come to another donor since the trace began.
+  // The trace goes on without these ranges (VGC-D-60).
+  bool ok = roots.run() || (roots.has_status(VIRTIO_GC_STALE) ? ranges_read() : run_failed(&roots));
   _ranges.clear();
   return ok;
 }
 
-// Wait until the trace is quiet, or opaque objects wait.
-bool DonorTrace::wait(bool* quiet, bool* opaque) {
+// Read the elements here, and send them as roots.  As with donors' own reads, what
+// is overwritten meanwhile the barrier has noted.
+bool DonorTrace::ranges_read() {
+  DonorRootClosure roots(this);
+
+  log_debug(gc, donor)("Donors' memory of large arrays has moved: %d are read here", _ranges.length());
+  for (int i = 0; i < _ranges.length(); i++) {
+    const struct virtio_gc_refs range = _ranges.at(i);
+    for (uint64_t next = 0; next < range.count;) {
+      if (!enter()) {
+        return false;
+      }
+      for (const uint64_t end = MIN2((uint64_t)range.count, next + (uint64_t)roots_max()); next < end; next++) {
+        const uint64_t at = range.address + next * heapOopSize;
+        if (UseCompressedOops) {
+          roots.do_oop((narrowOop*)at);
+        } else {
+          roots.do_oop((oop*)at);
+        }
+      }
+      _client->heap_leave();
+      if (!roots_send()) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Wait until the trace is quiet, opaque objects wait, or, with roots, the client
+// has many roots.
+bool DonorTrace::wait(bool roots, bool* quiet, bool* opaque) {
   uint64_t met = UINT64_MAX;
   Ticks since = Ticks::now();
 
   for (;;) {
+    if (_client->is_given_up()) {
+      return give_up();
+    }
     DonorCommand state(VIRTIO_GC_TRACE_STATE, _epoch);
     if (!run(&state)) {
       return false;
     }
     *quiet = (state.value() & VIRTIO_GC_STATE_QUIET) != 0;
     *opaque = (state.value() & VIRTIO_GC_STATE_MET) != 0;
-    if (*quiet || *opaque) {
+    if (*quiet || *opaque || (roots && _client->roots_press())) {
       return true;
     }
     if (met != state.at()) {
@@ -248,10 +279,11 @@ bool DonorTrace::wait(bool* quiet, bool* opaque) {
 }
 
 // Take all that the trace has met of a kind, in as many answers as that needs. The
-// flags are for the first.
+// flags are for the first.  Each entry is taken while the heap is entered.
 template <typename Entry, typename Take>
 bool DonorTrace::met_take(uint32_t what, uint16_t flags, Take take) {
   struct virtio_gc_met head;
+  uint64_t taken = 0;
   uint64_t left;
 
   memset(&head, 0, sizeof(head));
@@ -264,24 +296,45 @@ bool DonorTrace::met_take(uint32_t what, uint16_t flags, Take take) {
     if (!run(&met)) {
       return false;
     }
+    if (met.count<Entry>() > 0 && !enter()) {
+      return false;
+    }
     for (uint i = 0; i < met.count<Entry>(); i++) {
+      if (i > 0 && !_client->heap_yield()) {
+        return give_up();
+      }
       if (!take(met.entries<Entry>()[i])) {
+        _client->heap_leave();
         return false;
       }
     }
+    if (met.count<Entry>() > 0) {
+      _client->heap_leave();
+    }
     left = met.value();
     flags = 0;
+    taken += met.count<Entry>();
+    if (left != 0 && (met.count<Entry>() == 0 || taken > DonorSpace::objects_max())) {
+      return fail("donors find no end of what they have met", taken);
+    }
   } while (left != 0);
   return true;
 }
 
 bool DonorTrace::opaque_take() {
   return met_take<uint64_t>(VIRTIO_GC_MET_OPAQUE, 0, [&](uint64_t address) {
-    if (!_client->is_object(address)) {
+    switch (_client->opaque(address)) {
+    case DonorTraceClient::Scan:
+      if (DonorTypes::klass_at(address) == nullptr) {
+        return fail("donors met what is no object", address);
+      }
+      scan(cast_to_oop(address));
+      return true;
+    case DonorTraceClient::Gone:
+      return true;
+    default:
       return fail("donors met what is no object", address);
     }
-    scan(cast_to_oop(address));
-    return true;
   });
 }
 
@@ -299,15 +352,19 @@ bool DonorTrace::types_take() {
 
 // So does the loader itself, or the mirror of a hidden class.
 bool DonorTrace::holders_ask() {
-  const int most = (int)((DonorSpace::request_max() - sizeof(struct virtio_gc_req)) / sizeof(uint64_t));
-  DonorHoldersClosure left;
+  auto is_followed = [&](ClassLoaderData* cld) { return _followed.contains(cld); };
+  DonorHoldersClosure<decltype(is_followed)> left(is_followed);
 
+  if (!enter()) {
+    return false;
+  }
   ClassLoaderDataGraph::cld_do(&left);
-  for (int from = 0; from < left.count(); from += most) {
-    int count = MIN2(most, left.count() - from);
+  _client->heap_leave();
+  for (int from = 0; from < left.count(); from += roots_max()) {
+    const int count = MIN2(roots_max(), left.count() - from);
     DonorCommand ask(VIRTIO_GC_TRACE_ASK, _epoch, (count + 7) / 8);
     ask.set_entries(left.holders(from), count);
-    if (!run(&ask)) {
+    if (!run(&ask) || !enter()) {
       return false;
     }
     uint bytes = ask.count<uint8_t>();
@@ -316,40 +373,61 @@ bool DonorTrace::holders_ask() {
         follow(left.cld(from + i));
       }
     }
+    _client->heap_leave();
   }
   return true;
 }
 
 bool DonorTrace::weak_take() {
-  _unkept = 0;
+  _unkept.clear();
   return met_take<struct virtio_gc_weak>(VIRTIO_GC_MET_CLEAR, VIRTIO_GC_MET_AGAIN, [&](const struct virtio_gc_weak& weak) {
-    if (_client->is_kept(weak.referent)) {
+    if (_client->opaque(weak.object) == DonorTraceClient::Scan) {
+      Klass* klass = DonorTypes::klass_at(weak.object);
+      if (klass == nullptr || !klass->is_reference_instance_klass()) {
+        return fail("donors met a weak reference that is none", weak.object);
+      }
+    }
+    if (_client->is_kept(weak)) {
       root_add(weak.referent);
     } else {
-      _unkept++;
+      _unkept.append(weak.object);
     }
     return true;
   });
 }
 
 bool DonorTrace::settle() {
+  bool more = true;
+
   for (;;) {
     bool quiet, opaque;
 
     if (++_turns > TurnsMax) {
       return fail("donors find no end, turns", _turns);
     }
-    if (!roots_send() || !ranges_send() || !wait(&quiet, &opaque) || (opaque && !opaque_take())) {
+    if ((more && !more_roots()) || !roots_send() || !ranges_send() ||
+        !wait(more, &quiet, &opaque) || (opaque && !opaque_take())) {
       return false;
     }
-    if (!quiet || !_roots.is_empty() || !_ranges.is_empty()) {
+    if (!quiet || has_roots()) {
       continue;
     }
-    const uint64_t sent = _roots_sent;
-    if (!types_take() || !holders_ask() || !weak_take()) {
+    if (!types_take() || !holders_ask()) {
       return false;
     }
-    if (!_failed && _roots.is_empty() && _ranges.is_empty() && sent == _roots_sent) {
+    if (has_roots()) {
+      continue;
+    }
+    if (more) {
+      more = _client->roots_again();
+      if (more) {
+        continue;
+      }
+    }
+    if (!weak_take()) {
+      return false;
+    }
+    if (!has_roots()) {
       return true;
     }
   }
@@ -379,38 +457,87 @@ bool DonorTrace::finish(bool* finished) {
   return false;
 }
 
-// Types cannot be replaced while a trace runs, and a new trace ends it.
+// A new trace ends the one before.
 void DonorTrace::abandon() {
   const uint32_t epoch = ++_last_epoch;
+  _is_left = true;
   DonorCommand start(VIRTIO_GC_TRACE_START, epoch);
   start.set_flags(VIRTIO_GC_TRACE_CONCURRENT);
   if (start.run()) {
     DonorCommand finish(VIRTIO_GC_TRACE_FINISH, epoch);
-    finish.run();
+    _is_left = !finish.run();
   }
 }
 
 bool DonorTrace::run(const struct virtio_gc_region* regions, uint count) {
   bool finished = false;
 
-  assert(SafepointSynchronize::is_at_safepoint(), "the heap stays as it is");
-  ClassLoaderDataGraph::clear_claimed_marks(Claim);
-  if (start(regions, count)) {
-    DonorRootClosure roots(this);
-    DonorRootCLDClosure clds(&roots);
-    NMethodToOopClosure nmethods(&roots, !NMethodToOopClosure::FixRelocations);
-    _client->roots_do(&roots, &clds, &nmethods);
+  _regions = count;
+  _begun = Ticks::now();
+  const bool started = start(regions, count);
+  _prepared = Ticks::now();
+  if (started) {
     // A trace that has failed is finished to know why.
-    bool settled;
+    bool settled = strong_roots();
     do {
-      settled = settle();
-    } while (finish(&finished) && !finished && settled);
+      settled = settled && settle();
+    } while (!_given_up && finish(&finished) && !finished && settled);
   }
-  ClassLoaderDataGraph::clear_claimed_marks(Claim);
-  if (!finished) {
-    abandon();
+  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  if (_epoch == _last_epoch) {
+    if (finished) {
+      _is_left = false;
+    } else {
+      abandon();
+    }
   }
+  _traced = Ticks::now();
   return finished && !_failed;
+}
+
+const char* DonorTrace::name(Purpose purpose) {
+  switch (purpose) {
+  case ConcurrentMark:      return "Concurrent Mark";
+  case ConcurrentMarkCheck: return "Concurrent Mark Check";
+  default:                              return "Full Collection Check";
+  }
+}
+
+void DonorTrace::end(bool success, uint64_t objects, uint64_t bytes) {
+  if (_traced.value() == 0) {
+    return;
+  }
+  if (!success && !_failed) {
+    give_up();
+  }
+  if (success) {
+    DonorStatus::trace_succeeded(_purpose);
+  } else if (_given_up) {
+    DonorStatus::trace_given_up(_purpose);
+  } else {
+    DonorStatus::trace_failed(_purpose, GCId::current_or_undefined(), failure());
+  }
+  EventDonorTrace event(UNTIMED);
+  if (!event.should_commit()) {
+    return;
+  }
+  const Ticks now = Ticks::now();
+  event.set_starttime(_begun);
+  event.set_endtime(now);
+  event.gcId = GCId::current_or_undefined();
+  event.epoch = _epoch;
+  event.purpose = name(_purpose);
+  event.succeeded = success;
+  event.failure = success ? nullptr : failure();
+  event.turns = _turns;
+  event.rootsSent = _roots_sent;
+  event.regions = _regions;
+  event.liveObjects = objects;
+  event.liveBytes = bytes;
+  event.prepareTime = _prepared - _begun;
+  event.traceTime = _traced - _prepared;
+  event.resultTime = now - _traced;
+  event.commit();
 }
 
 bool DonorTrace::bitmaps(uint first, uint count, size_t region_bytes, uint64_t* words) {

@@ -7,6 +7,9 @@
  * in the LICENSE file of OpenJDK.
  */
 
+#include "cds/aotLinkedClassBulkLoader.hpp"
+#include "cds/cdsConfig.hpp"
+#include "classfile/classLoaderData.hpp"
 #include "classfile/classLoaderDataGraph.hpp"
 #include "classfile/javaClasses.hpp"
 #include "classfile/vmClasses.hpp"
@@ -16,6 +19,7 @@
 #include "gc/shared/donor/donorTypes.hpp"
 #include "gc/shared/donor/donor_globals.hpp"
 #include "memory/iterator.hpp"
+#include "memory/resourceArea.hpp"
 #include "oops/arrayOop.hpp"
 #include "oops/compressedKlass.inline.hpp"
 #include "oops/fieldStreams.inline.hpp"
@@ -23,7 +27,6 @@
 #include "oops/instanceMirrorKlass.hpp"
 #include "oops/objArrayOop.hpp"
 #include "oops/typeArrayKlass.hpp"
-#include "runtime/safepoint.hpp"
 #include "utilities/growableArray.hpp"
 #include "utilities/quickSort.hpp"
 
@@ -42,24 +45,15 @@ static int field_offset(InstanceKlass* klass, const Symbol* name) {
   return 0;
 }
 
-// Gathers types, and sends them when there are as many as fit in a request.
-class DonorTypesClosure : public KlassClosure {
+// Gathers the types of all classes.
+class DonorTypesClosure : public KlassClosure, public CLDClosure {
   // Runs of one class; a class with more is told as OPAQUE.
   static const int RunsMax = 1024;
 
-  GrowableArrayCHeap<struct virtio_gc_type, mtGC> _types;
-  GrowableArrayCHeap<struct virtio_gc_run, mtGC> _runs;
-  GrowableArrayCHeap<narrowKlass, mtGC> _ids;
-  outputStream* _why;
-  bool _first;
-  bool _failed;
+  DonorTypes* const _to;
 
   static int run_compare(const struct virtio_gc_run& a, const struct virtio_gc_run& b) {
     return a.offset < b.offset ? -1 : a.offset > b.offset;
-  }
-
-  static int id_compare(const narrowKlass& a, const narrowKlass& b) {
-    return a < b ? -1 : a > b;
   }
 
   static int runs_of(InstanceKlass* klass, struct virtio_gc_run* runs) {
@@ -115,7 +109,7 @@ class DonorTypesClosure : public KlassClosure {
       struct virtio_gc_run runs[RunsMax];
       type->runs = (uint16_t)runs_of(klass, runs);
       for (uint i = 0; i < type->runs; i++) {
-        _runs.append(runs[i]);
+        _to->_runs.append(runs[i]);
       }
     }
   }
@@ -134,43 +128,21 @@ class DonorTypesClosure : public KlassClosure {
     }
   }
 
-  void flush() {
-    struct virtio_gc_types head;
-    memset(&head, 0, sizeof(head));
-    head.runs = _runs.length();
-    DonorCommand add(VIRTIO_GC_TYPES_ADD, 0);
-    add.set_flags(_first ? VIRTIO_GC_TYPES_REPLACE : 0);
-    add.set_arg(&head);
-    add.set_entries(_types.adr_at(0), _types.length());
-    add.set_tail(_runs.is_empty() ? nullptr : _runs.adr_at(0), _runs.length() * sizeof(struct virtio_gc_run));
-    if (!add.run()) {
-      add.print_failure(_why);
-      _failed = true;
-    }
-    _first = false;
-    _types.clear();
-    _runs.clear();
-  }
-
-  size_t bytes() const {
-    return sizeof(struct virtio_gc_req) + sizeof(struct virtio_gc_types) +
-           _types.length() * sizeof(struct virtio_gc_type) + _runs.length() * sizeof(struct virtio_gc_run);
-  }
-
 public:
-  DonorTypesClosure(outputStream* why) :
-    _types(), _runs(), _ids(), _why(why), _first(true), _failed(false) {}
+  DonorTypesClosure(DonorTypes* to) : _to(to) {}
+
+  void do_cld(ClassLoaderData* cld) override {
+    if (cld->is_alive()) {
+      cld->classes_do(this);
+    }
+  }
 
   void do_klass(Klass* klass) override {
     // A class is in the graph before it has a layout.  Interfaces and abstract
     // classes have no objects, and may have no narrow pointer.
-    if (_failed || klass->is_interface() || (klass->is_instance_klass() && klass->is_abstract()) ||
+    if (klass->is_interface() || (klass->is_instance_klass() && klass->is_abstract()) ||
         (klass->is_instance_klass() && !InstanceKlass::cast(klass)->is_loaded())) {
       return;
-    }
-    const size_t most = sizeof(struct virtio_gc_type) + RunsMax * sizeof(struct virtio_gc_run);
-    if (!_types.is_empty() && bytes() + most > DonorSpace::request_max()) {
-      flush();
     }
     struct virtio_gc_type type;
     memset(&type, 0, sizeof(type));
@@ -180,34 +152,66 @@ public:
     } else {
       array(klass, &type);
     }
-    _types.append(type);
-    _ids.append(type.id);
-  }
-
-  bool finish() {
-    if (!_failed && !_types.is_empty()) {
-      flush();
-    }
-    DonorTypes::_count = 0;
-    if (_failed) {
-      return false;
-    }
-    DonorTypes::_ids = REALLOC_C_HEAP_ARRAY(narrowKlass, DonorTypes::_ids, _ids.length(), mtGC);
-    for (int i = 0; i < _ids.length(); i++) {
-      DonorTypes::_ids[i] = _ids.at(i);
-    }
-    QuickSort::sort(DonorTypes::_ids, _ids.length(), id_compare);
-    DonorTypes::_count = _ids.length();
-    return true;
+    _to->_types.append(type);
   }
 };
 
-bool DonorTypes::send(outputStream* why) {
-  assert(SafepointSynchronize::is_at_safepoint(), "classes stay");
+bool DonorTypes::take(outputStream* why) {
+  if (CDSConfig::is_using_aot_linked_classes() && !AOTLinkedClassBulkLoader::class_preloading_finished()) {
+    why->print("classes of the archive are not loaded yet");
+    return false;
+  }
   ResourceMark rm;
-  DonorTypesClosure types(why);
-  ClassLoaderDataGraph::classes_do(&types);
-  return types.finish();
+  DonorTypesClosure types(this);
+  ClassLoaderDataGraph::cld_do(&types);
+  return true;
+}
+
+static int id_compare(const narrowKlass& a, const narrowKlass& b) {
+  return a < b ? -1 : a > b;
+}
+
+void DonorTypes::remember() const {
+  _ids = REALLOC_C_HEAP_ARRAY(narrowKlass, _ids, _types.length(), mtGC);
+  for (int i = 0; i < _types.length(); i++) {
+    _ids[i] = _types.at(i).id;
+  }
+  QuickSort::sort(_ids, _types.length(), id_compare);
+  _count = _types.length();
+}
+
+bool DonorTypes::send(outputStream* why) const {
+  const size_t room = DonorSpace::request_max() - sizeof(struct virtio_gc_req) - sizeof(struct virtio_gc_types);
+  int type = 0;
+  int run = 0;
+
+  _count = 0;
+  while (type < _types.length()) {
+    const int first_type = type;
+    const int first_run = run;
+    size_t bytes = 0;
+    // A request has room for each type with the most runs.
+    do {
+      bytes += sizeof(struct virtio_gc_type) + _types.at(type).runs * sizeof(struct virtio_gc_run);
+      run += _types.at(type).runs;
+      type++;
+    } while (type < _types.length() &&
+             bytes + sizeof(struct virtio_gc_type) + _types.at(type).runs * sizeof(struct virtio_gc_run) <= room);
+    struct virtio_gc_types head;
+    memset(&head, 0, sizeof(head));
+    head.runs = run - first_run;
+    DonorCommand add(VIRTIO_GC_TYPES_ADD, 0);
+    add.set_flags(first_type == 0 ? VIRTIO_GC_TYPES_REPLACE : 0);
+    add.set_arg(&head);
+    add.set_entries(_types.adr_at(first_type), type - first_type);
+    add.set_tail(run == first_run ? nullptr : _runs.adr_at(first_run), head.runs * sizeof(struct virtio_gc_run));
+    if (!add.run()) {
+      add.print_failure(why);
+      return false;
+    }
+  }
+  remember();
+  return true;
 }
 
 Klass* DonorTypes::klass(uint64_t id) {
@@ -223,4 +227,10 @@ Klass* DonorTypes::klass(uint64_t id) {
     }
   }
   return low < _count && _ids[low] == id ? CompressedKlassPointers::decode_not_null((narrowKlass)id) : nullptr;
+}
+
+Klass* DonorTypes::klass_at(uint64_t address) {
+  oop obj = cast_to_oop(address);
+  return klass(UseCompactObjectHeaders ? obj->mark().narrow_klass()
+                                       : *obj->field_addr<narrowKlass>(oopDesc::klass_offset_in_bytes()));
 }

@@ -10,9 +10,11 @@
 #ifndef SHARE_GC_SHARED_DONOR_DONORTYPES_HPP
 #define SHARE_GC_SHARED_DONOR_DONORTYPES_HPP
 
-#include "memory/allStatic.hpp"
+#include "gc/shared/donor/vgcApi.hpp"
+#include "memory/allocation.hpp"
 #include "oops/compressedKlass.hpp"
 #include "utilities/globalDefinitions.hpp"
+#include "utilities/growableArray.hpp"
 
 class Klass;
 class outputStream;
@@ -34,20 +36,34 @@ class outputStream;
 // A type's number is the narrow class pointer.  Numbers are used again after
 // class unloading, so all types are replaced before each trace.  A class that is
 // loaded later has no object that a trace has to look at.
-class DonorTypes : AllStatic {
+class DonorTypes : public StackObj {
   // The numbers of the types that donors have, ascending.
   static narrowKlass* _ids;
   static int _count;
 
+  GrowableArrayCHeap<struct virtio_gc_type, mtGC> _types;
+  GrowableArrayCHeap<struct virtio_gc_run, mtGC> _runs;
+
+  void remember() const;
+
   friend class DonorTypesClosure;
 
 public:
-  // Replace the types on donors by those of all classes.  No trace may run, and
-  // no class may be loaded or unloaded meanwhile.  False: why says why not.
-  static bool send(outputStream* why);
+  DonorTypes() : _types(), _runs() {}
+  NONCOPYABLE(DonorTypes);
+
+  // Take the layouts of all classes.  No class may be unloaded meanwhile; one
+  // that is being loaded may be missed.  False: why says why not.
+  bool take(outputStream* why);
+
+  // Replace the types on donors by what was taken.  No trace may run.
+  bool send(outputStream* why) const;
 
   // The class of a type that donors have; null: they do not have this type.
   static Klass* klass(uint64_t id);
+  // The class of what is at this address of the heap, below a top, without
+  // trusting that it is an object.  Null: it is none.
+  static Klass* klass_at(uint64_t address);
 };
 
 #endif // SHARE_GC_SHARED_DONOR_DONORTYPES_HPP

@@ -19,9 +19,14 @@
                     range,                                                  \
                     constraint)                                             \
                                                                             \
+  product(bool, DonorMark, false,                                           \
+          "Let donors trace the old generation in concurrent cycles of "    \
+          "G1, which marks itself where they fail")                         \
+                                                                            \
   product(bool, DonorCheck, false, DIAGNOSTIC,                              \
           "In each full collection of G1 let donors trace the heap too, "   \
-          "and compare their marks with G1's")                              \
+          "and compare their marks with G1's; with DonorMark do so in "     \
+          "concurrent cycles too, in which G1 then marks by itself")        \
                                                                             \
   product(bool, DonorCheckFatal, false, DIAGNOSTIC,                         \
           "End the VM when DonorCheck finds a difference")                  \

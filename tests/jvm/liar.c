@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * liar.c - a libvgc whose donors lie
+ *
+ * Stands between a JVM and the real libvgc ($REAL_LIBVGC), which it passes each
+ * call on to, and makes one lie ($LIE) of what donors have answered. The JVM sees
+ * what it would see of a donor that runs another program.
+ *
+ *   dropped   a mark is missing in each bitmap
+ *   added     a mark is there for what is no object
+ *   counted   the first of these, and the counts agree with it
+ *   overlap   the second, and the counts agree with it
+ *   bytes     regions have more live bytes than bytes
+ *   short     bitmaps end early
+ *   status    a status that does not exist
+ *   opaque    an opaque object is met that is none
+ *   weak      a weak object is met that is none
+ *   types     an object of an unknown type is met
+ *   endless   there is always one more type to take
+ *   restless  donors are never quiet
+ *   stale     no lie: memory of arrays has come to another donor
+ */
+#include <dlfcn.h>
+#include <libvgc.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <virtio_gc.h>
+
+#define REGIONS 4096
+
+static void *real;
+/* of the regions of the last results: their counts are changed */
+static bool changed[REGIONS];
+
+static bool lie_is(const char *lie)
+{
+	return !strcmp(getenv("LIE"), lie);
+}
+
+static void *lookup(const char *name)
+{
+	if (!real)
+		real = dlopen(getenv("REAL_LIBVGC"), RTLD_NOW);
+	if (!real || !dlsym(real, name)) {
+		fprintf(stderr, "liar: no %s\n", name);
+		abort();
+	}
+	return dlsym(real, name);
+}
+
+struct vgc *vgc_open(const char *device, char *err, size_t len)
+{
+	struct vgc *(*f)(const char *, char *, size_t) = lookup("vgc_open");
+
+	return f(device, err, len);
+}
+
+void vgc_close(struct vgc *v)
+{
+	void (*f)(struct vgc *) = lookup("vgc_close");
+
+	f(v);
+}
+
+const struct vgc_info *vgc_info(const struct vgc *v)
+{
+	const struct vgc_info *(*f)(const struct vgc *) = lookup("vgc_info");
+
+	return f(v);
+}
+
+void *vgc_create_over(struct vgc *v, const struct virtio_gc_space *space)
+{
+	void *(*f)(struct vgc *, const struct virtio_gc_space *) =
+		lookup("vgc_create_over");
+
+	return f(v, space);
+}
+
+static void results_lie(struct virtio_gc_live *live, uint32_t count,
+			uint32_t first)
+{
+	for (uint32_t i = 0; i < count && first + i < REGIONS; i++, live++) {
+		changed[first + i] = live->objects > 8 && live->bytes > 256;
+		if (!changed[first + i])
+			continue;
+		if (lie_is("counted")) {
+			live->objects--;
+			live->bytes -= 16;
+		} else if (lie_is("overlap")) {
+			live->objects++;
+		} else if (lie_is("bytes")) {
+			live->bytes += 1ull << 30;
+		}
+	}
+}
+
+/* Clear the last mark, or set one behind it, in a bitmap of so many words. */
+static void bitmap_lie(uint64_t *words, size_t count)
+{
+	for (size_t i = count; i-- > 0;) {
+		if (!words[i])
+			continue;
+		int bit = 63 - __builtin_clzll(words[i]);
+
+		if (lie_is("dropped") || lie_is("counted"))
+			words[i] &= ~(1ull << bit);
+		else if (bit < 63)
+			words[i] |= 2ull << bit;
+		return;
+	}
+}
+
+static void bitmaps_lie(struct vgc_call *c, struct virtio_gc_done *done)
+{
+	const struct virtio_gc_range *range = c->arg;
+	uint64_t *words = (uint64_t *)(done + 1);
+
+	if (lie_is("short")) {
+		c->answer_bytes -= 64;
+		return;
+	}
+	if (!lie_is("dropped") && !lie_is("added") && !lie_is("counted") &&
+	    !lie_is("overlap"))
+		return;
+	for (uint32_t i = 0; i < range->regions; i++) {
+		if (range->first + i < REGIONS && changed[range->first + i])
+			bitmap_lie(words, range->bitmaps / 8);
+		words += range->bitmaps / 8;
+	}
+}
+
+static void met_lie(struct vgc_call *c, struct virtio_gc_done *done)
+{
+	const struct virtio_gc_met *met = c->arg;
+	uint64_t *entries = (uint64_t *)(done + 1);
+
+	if (met->what == VIRTIO_GC_MET_OPAQUE && lie_is("opaque")) {
+		*entries = 0xdeadbeef000;
+		done->count = 1;
+		c->answer_bytes = sizeof(*done) + sizeof(*entries);
+	} else if (met->what == VIRTIO_GC_MET_TYPES && lie_is("types")) {
+		*entries = 0xfffffff0;
+		done->count = 1;
+		c->answer_bytes = sizeof(*done) + sizeof(*entries);
+	} else if (met->what == VIRTIO_GC_MET_TYPES && lie_is("endless")) {
+		done->count = 0;
+		done->value = 1;
+	} else if (met->what == VIRTIO_GC_MET_CLEAR && lie_is("weak") &&
+		   done->count) {
+		entries[0] += 8;
+	}
+}
+
+int vgc_do(struct vgc *v, struct vgc_call *c)
+{
+	int (*f)(struct vgc *, struct vgc_call *) = lookup("vgc_do");
+	const struct virtio_gc_range *range = c->arg;
+	struct virtio_gc_done *done = c->answer;
+
+	if (c->command == VIRTIO_GC_TRACE_ROOTS &&
+	    c->flags & VIRTIO_GC_RANGES && lie_is("stale")) {
+		memset(done, 0, sizeof(*done));
+		done->status = VIRTIO_GC_STALE;
+		done->donor = VIRTIO_GC_NO_DONOR;
+		c->answer_bytes = sizeof(*done);
+		return 0;
+	}
+	int rc = f(v, c);
+
+	if (rc || done->status != VIRTIO_GC_OK)
+		return rc;
+	switch (c->command) {
+	case VIRTIO_GC_TRACE_RESULTS:
+		results_lie((void *)(done + 1), range->regions, range->first);
+		break;
+	case VIRTIO_GC_TRACE_BITMAPS:
+		bitmaps_lie(c, done);
+		break;
+	case VIRTIO_GC_TRACE_STATE:
+		if (lie_is("opaque"))
+			done->value |= VIRTIO_GC_STATE_MET;
+		if (lie_is("status"))
+			done->status = 999;
+		if (lie_is("restless"))
+			done->value &= ~(uint64_t)VIRTIO_GC_STATE_QUIET;
+		break;
+	case VIRTIO_GC_TRACE_MET:
+		met_lie(c, done);
+		break;
+	}
+	return 0;
+}
