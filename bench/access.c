@@ -9,7 +9,7 @@
  *
  *   access --pages N --pattern seq|rand|cycle [--write PERCENT]
  *          [--content mixed|random] [--threads N] [--warm N] [--ops N]
- *          [--seconds S] [--pager CONFIG.ini]
+ *          [--seconds S] [--pager CONFIG.ini [--alternate TUNABLE]]
  *
  * seq     page after page, wrapping around
  * rand    uniformly random pages
@@ -21,6 +21,11 @@
  * touch reads a cache line, checks that it is of the right page, and writes a
  * word of it in PERCENT of cases. --warm touches before the clock starts.
  * A touch of less than a microsecond was no fault: no fault is that short.
+ *
+ * With --alternate the first thread sets a tunable of the pager to 1 and to 0
+ * in turn, for 64 of its faults each; "ns" is then of 1, and "ns_0" of 0. How
+ * threads wait for each other changes from second to second, and from run to
+ * run, by more than a tunable may cost: so both have the same of that.
  *
  * Samples live in .bss: small, and not in memory that anybody pages.
  */
@@ -37,6 +42,7 @@
 #define SAMPLES_MAX 131072u
 #define THREADS_MAX 8u
 #define FAULT_NS    1000u
+#define TURN_FAULTS 64u
 
 enum pattern { SEQ, RAND, CYCLE };
 
@@ -47,12 +53,14 @@ struct worker {
 	uint64_t at;
 	uint64_t touches;
 	uint64_t faults;
+	uint64_t samples;
 	uint64_t writes;
 	uint64_t ns;
 	uint64_t wrong;
 };
 
-static uint32_t samples[THREADS_MAX][SAMPLES_MAX];
+static uint32_t samples[THREADS_MAX][SAMPLES_MAX], samples_0[SAMPLES_MAX];
+static uint64_t nr_samples_0;
 static struct worker workers[THREADS_MAX];
 static pthread_barrier_t barrier;
 
@@ -62,8 +70,9 @@ static double seconds;
 static unsigned int nr_threads = 1, write_percent, page_bits;
 static enum pattern pattern;
 static enum bench_content content;
-static const char *pager_config;
+static const char *pager_config, *alternate;
 static struct dcm_pager *pager;
+static __typeof__(dcm_pager_set) *pager_set;
 static void *libdcm;
 static uint64_t cpu_start, cpu_end;
 
@@ -115,10 +124,25 @@ static uint64_t cpu_ns(void)
 	return bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
+/* Of the first thread: the next turn begins. Returns the tunable's value. */
+static bool turn(uint64_t fault)
+{
+	bool on = !(fault / TURN_FAULTS % 2);
+	int why;
+
+	if (fault % TURN_FAULTS)
+		return on;
+	why = pager_set(pager, alternate, on);
+	if (why)
+		die("access: %s = %d: %s", alternate, on, strerror(-why));
+	return on;
+}
+
 static void *worker_run(void *arg)
 {
 	struct worker *w = arg;
-	uint64_t start, end, limit;
+	uint64_t start, end, limit, kept = 0;
+	bool on = true;
 
 	for (uint64_t i = 0; i < warm; i++)
 		page_touch(w, page_next(w));
@@ -128,6 +152,8 @@ static void *worker_run(void *arg)
 		cpu_start = cpu_ns();
 	start = end = bench_now_ns();
 	limit = seconds > 0 ? start + (uint64_t)(seconds * 1e9) : UINT64_MAX;
+	if (alternate && !w->id)
+		on = turn(0);
 	while ((!ops || w->touches < ops) && end < limit) {
 		uint64_t page = page_next(w), t = bench_now_ns();
 
@@ -136,10 +162,15 @@ static void *worker_run(void *arg)
 		w->touches++;
 		if (end - t < FAULT_NS)
 			continue;
-		if (w->faults < SAMPLES_MAX)
-			samples[w->id][w->faults] = (uint32_t)(end - t);
+		if (on && kept < SAMPLES_MAX)
+			samples[w->id][kept++] = (uint32_t)(end - t);
+		else if (!on && nr_samples_0 < SAMPLES_MAX)
+			samples_0[nr_samples_0++] = (uint32_t)(end - t);
 		w->faults++;
+		if (alternate && !w->id)
+			on = turn(w->faults);
 	}
+	w->samples = kept;
 	w->ns = end - start;
 	if (!w->id)
 		cpu_end = cpu_ns();
@@ -178,7 +209,8 @@ static void options_read(int argc, char **argv)
 		{ "write", 1, NULL, 'w' },   { "content", 1, NULL, 'c' },
 		{ "threads", 1, NULL, 't' }, { "warm", 1, NULL, 'm' },
 		{ "ops", 1, NULL, 'o' },     { "seconds", 1, NULL, 's' },
-		{ "pager", 1, NULL, 'g' },   { NULL, 0, NULL, 0 },
+		{ "pager", 1, NULL, 'g' },   { "alternate", 1, NULL, 'n' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int o;
 
@@ -213,12 +245,17 @@ static void options_read(int argc, char **argv)
 		case 'g':
 			pager_config = optarg;
 			break;
+		case 'n':
+			alternate = optarg;
+			break;
 		default:
 			exit(2);
 		}
 	}
 	if (!pages || (!ops && seconds <= 0))
 		die("access: --pages and one of --ops and --seconds are needed");
+	if (alternate && !pager_config)
+		die("access: --alternate needs --pager");
 }
 
 static void *libdcm_function(const char *name)
@@ -244,6 +281,7 @@ static void *memory_get(size_t bytes)
 			die("access: %s", dlerror());
 		open_pager = libdcm_function("dcm_pager_open");
 		map = libdcm_function("dcm_pager_map");
+		pager_set = libdcm_function("dcm_pager_set");
 		pager = open_pager(pager_config, err, sizeof(err));
 		if (!pager)
 			die("access: %s", err);
@@ -318,7 +356,7 @@ int main(int argc, char **argv)
 		fault_rate += (double)w->faults * 1e9 / (double)w->ns;
 		if (w->ns > ns)
 			ns = w->ns;
-		n = w->faults < SAMPLES_MAX ? w->faults : SAMPLES_MAX;
+		n = w->samples;
 		if (n > sizeof(samples) / sizeof(samples[0][0]) - kept)
 			n = 0;
 		memmove(&samples[0][0] + kept, samples[i],
@@ -336,6 +374,10 @@ int main(int argc, char **argv)
 	       touches ? (double)ns * nr_threads / (double)touches : 0.0, rate,
 	       fault_rate, ru.ru_maxrss, ru.ru_majflt);
 	bench_percentiles_print("ns", &samples[0][0], kept);
+	if (alternate) {
+		printf(",");
+		bench_percentiles_print("ns_0", samples_0, nr_samples_0);
+	}
 	if (pager)
 		pager_end();
 	printf("}\n");

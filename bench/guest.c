@@ -141,9 +141,9 @@ static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 	(void)order;
 }
 
-static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
+static void op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
-	memset(&guest_of(lane)->page[gfn], 0, 1u << order);
+	memset(&guest_of(lane)->page[gfn], 0, nr);
 }
 
 static int op_io_post(struct dcm_lane *lane, struct dcm_io *io)

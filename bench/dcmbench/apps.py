@@ -7,228 +7,28 @@ program's peak: what the pager costs when nothing has to leave.
 
 What is the same for both sides: the limit (a share of the program's peak RSS when it has all
 memory), the inputs (in the page cache beforehand, charged to nobody), the output (hashed on
-the fly, compared with the plain run's), the CPUs (all). dcmctl preloads jemalloc where it has
-to; so the plain run is made with the program's own allocator and with jemalloc, and the
-faster of the two is what counts as plain and what swap on zram gets.
+the fly, compared with the plain run's), the CPUs (all), and the allocator of the plain run
+(programs.py), which swap on zram gets too.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-import signal
-import subprocess
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dcmbench import donors, host, inputs
+from dcmbench import host, inputs, programs
 from dcmbench.context import MIB, WAYS, Context
 from dcmbench.host import BenchError
-from dcmbench.report import Row, Store, geomean, median, now, row
+from dcmbench.report import Row, Store, geomean, now, row
 
 NAMES = ("redis", "sqlite", "sort", "graph", "minimap2")
 SHARES = (75, 50, 25)
 DIRECT = 150  # percent of the peak: a budget that holds all
 SIDES = (*WAYS, "zram")
-PLAIN_MAX_S = 120.0
 SLOW_MAX = 9.0  # a run slower than this many times the plain one is ended
 ZRAM_TRIES = 2  # the kernel's OOM killer strikes now and then with swap still free
-PYTHON = "/usr/bin/python3"  # Debian's, which is the one with python3-scipy
-
-
-@dataclasses.dataclass(frozen=True)
-class App:
-    """A program, how it is started, what it needs from Debian."""
-
-    name: str
-    what: str
-    package: str
-    argv: tuple[str, ...]
-    stdin: str = ""
-    server: bool = False
-
-
-def _redis(ctx: Context) -> str:
-    """The server under its name. Debian's redis-server package has only the link, and a service
-    that would run; the binary itself is in redis-tools, and does what it is called as."""
-    link = ctx.build / "bench" / "redis-server"
-    if not link.is_symlink():
-        link.symlink_to("/usr/bin/redis-check-rdb")
-    return os.fspath(link)
-
-
-def catalogue(ctx: Context, size: inputs.Size) -> list[App]:
-    graph = os.fspath(inputs.APPS / "graph.py")
-    return [
-        App(
-            "redis",
-            "Redis, zipfian 95 % GET of 1 KB values",
-            "redis-tools",
-            (_redis(ctx), *"--port 0 --appendonly no --loglevel warning".split()),
-            server=True,
-        ),
-        App(
-            "sqlite",
-            "SQLite in memory: joins, index, scans",
-            "sqlite3",
-            ("sqlite3", ":memory:"),
-            stdin="shop.sql",
-        ),
-        App(
-            "sort",
-            "GNU sort of text",
-            "coreutils",
-            ("sort", "--parallel=1", "-S", "1G", "-k2,2", "-k4,4n", "lines"),
-        ),
-        App(
-            "graph",
-            "SciPy: PageRank, components, BFS",
-            "python3-scipy",
-            (PYTHON, graph, str(size.nodes), str(size.edges), str(size.rounds)),
-        ),
-        App(
-            "minimap2",
-            "minimap2: index a genome, map reads",
-            "minimap2",
-            ("minimap2", "-t", "1", "-a", "-x", "map-ont", "genome.fa", "reads.fa"),
-        ),
-    ]
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """One run of one program."""
-
-    seconds: float
-    result: str
-    peak: int  # of anonymous memory, seen from outside
-    rss: int
-    note: str = ""  # what the pager counted
-
-
-def _environment(ctx: Context, preload: str = "") -> dict[str, str]:
-    env = {**ctx.environment, "LC_ALL": "C", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    env.pop("LD_LIBRARY_PATH")
-    if preload:
-        env["LD_PRELOAD"] = preload
-    return env
-
-
-def jemalloc() -> str:
-    found = sorted(Path("/usr/lib").glob("*/libjemalloc.so.2"))
-    return os.fspath(found[0]) if found else ""
-
-
-class Killed(BenchError):
-    """By the kernel, for want of memory."""
-
-
-def _failed(done: host.Ran, limit: float) -> BenchError:
-    if done.timed_out:
-        return BenchError(f"slower than {limit:.0f} s, ended")
-    if done.status == -signal.SIGKILL:
-        return Killed("killed by the kernel's OOM killer")
-    return BenchError(f"status {done.status}: {done.error.strip()[-160:]}")
-
-
-def _program(
-    ctx: Context,
-    app: App,
-    folder: Path,
-    size: inputs.Size,
-    *,
-    prefix: list[str],
-    env: dict[str, str],
-    timeout: float,
-    cgroup: host.Cgroup | None,
-) -> Outcome:
-    if app.server:
-        return _served(ctx, app, size, prefix=prefix, env=env, timeout=timeout, cgroup=cgroup)
-    done = host.run(
-        [*prefix, *app.argv],
-        timeout=timeout,
-        env=env,
-        cgroup=cgroup,
-        stdin=folder / app.stdin if app.stdin else None,
-        cwd=folder,
-        sample=True,
-    )
-    if done.status or done.timed_out:
-        raise _failed(done, timeout)
-    return Outcome(done.seconds, done.sha256, done.anon_peak, done.maxrss)
-
-
-def _served(
-    ctx: Context,
-    app: App,
-    size: inputs.Size,
-    *,
-    prefix: list[str],
-    env: dict[str, str],
-    timeout: float,
-    cgroup: host.Cgroup | None,
-) -> Outcome:
-    """A Redis server under the limit; its load comes from outside and is what is timed."""
-    sock = ctx.scratch / "redis.sock"
-    sock.unlink(missing_ok=True)
-    log = ctx.scratch / "redis.log"
-    argv = [*prefix, *app.argv, "--unixsocket", os.fspath(sock), "--save", ""]
-    with log.open("wb") as out:
-        server = host.spawn(
-            argv,
-            env=env,
-            cgroup=cgroup,
-            cwd=ctx.scratch,
-            stdout=out.fileno(),
-            stderr=subprocess.STDOUT,
-        )
-    sampler = host.Sampler(server.pid)
-    try:
-        deadline = time.monotonic() + 20
-        while not sock.exists():
-            if server.poll() is not None or time.monotonic() > deadline:
-                tail = log.read_text(errors="replace").strip()[-160:]
-                raise BenchError(f"the server did not start: {tail}")
-            time.sleep(0.02)
-        sampler.start()
-        done = host.run(
-            [ctx.program("zipf"), sock, str(size.keys), "1000", str(size.requests)],
-            timeout=timeout,
-        )
-        rss = max(host.rss_peak(p) for p in host.children(server.pid))
-        if done.status or done.timed_out:
-            raise _failed(done, timeout)
-        figures = done.json()
-        return Outcome(done.seconds, str(figures["checksum"]), sampler.stop(), rss)
-    finally:
-        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            if server.poll() is None:
-                server.send_signal(signal.SIGTERM)
-                server.wait(10)
-        host.kill_group(server)
-
-
-@contextlib.contextmanager
-def _donor(ctx: Context, way: str) -> Iterator[donors.Donor]:
-    encryption = "yes" if way == "tls" else "no"
-    with donors.donor(
-        ctx.donord, ctx.scratch / "donor", options={"data-encryption": encryption}
-    ) as found:
-        yield found
-
-
-def _dcmctl(ctx: Context, d: donors.Donor, way: str, budget: int) -> list[str]:
-    return [
-        os.fspath(ctx.root / "bin" / "dcmctl"),
-        *("run", "--mode", "program", "--budget", str(budget), "--size", "16G"),
-        *("--threshold", "1M"),  # so that all of the allocator's memory is paged
-        *("--donor", d.unix if way == "shm" else d.tcp, "--keys", os.fspath(d.keys)),
-        *(() if way == "tls" else ("--no-encrypt-data",)),
-        "--",
-    ]
 
 
 @dataclasses.dataclass
@@ -256,92 +56,31 @@ class Results:
         return seconds / self.plain if seconds is not None else None
 
 
-def _plain(
-    ctx: Context, app: App, folder: Path, size: inputs.Size
-) -> tuple[float, Outcome, str, str]:
-    """Seconds, an outcome of its own allocator, and what to preload to be that fast."""
-    times: dict[str, list[float]] = {"": []}
-    if jemalloc() and app.name != "redis":  # Debian's Redis is built with jemalloc
-        times[jemalloc()] = []
-    first: Outcome | None = None
-
-    def once(preload: str) -> None:
-        nonlocal first
-        ctx.check_time()
-        done = _program(
-            ctx,
-            app,
-            folder,
-            size,
-            prefix=[],
-            env=_environment(ctx, preload),
-            timeout=PLAIN_MAX_S,
-            cgroup=None,
-        )
-        times[preload].append(done.seconds)
-        first = first or done
-        if done.result != first.result:
-            raise BenchError("two plain runs differ: not a usable program")
-
-    for preload in times:
-        once(preload)
-    for _ in range(0 if ctx.tiny else 2):
-        once(min(times, key=lambda p: min(times[p])))
-    assert first
-    best = min(times, key=lambda p: median(times[p]))
-    note = " / ".join(f"{min(v):.2f}" for v in times.values())
-    return median(times[best]), first, best, note
-
-
-def _ours(
-    ctx: Context, app: App, folder: Path, size: inputs.Size, way: str, limit: int, timeout: float
-) -> Outcome:
-    ctx.check_time()
-    env = _environment(ctx)
-    sampler = donors.StatusSampler(Path(env["DCM_RUNTIME_DIR"]))
-    sampler.start()
-    try:
-        with _donor(ctx, way) as d:
-            done = _program(
-                ctx,
-                app,
-                folder,
-                size,
-                prefix=_dcmctl(ctx, d, way, limit),
-                env=env,
-                timeout=timeout,
-                cgroup=None,
-            )
-    finally:
-        note = donors.pager_note(sampler.stop())
-    return dataclasses.replace(done, note=note)
-
-
 def _peer(
     ctx: Context,
-    app: App,
+    app: programs.App,
     folder: Path,
     size: inputs.Size,
     limit: int,
     timeout: float,
     preload: str,
     algorithm: str,
-) -> Outcome:
+) -> programs.Outcome:
     ctx.check_time()
     with host.zram(ctx.ledger, 1024 * MIB, algorithm), host.cgroup(ctx.ledger, limit) as group:
-        return _program(
+        return programs.run(
             ctx,
             app,
             folder,
             size,
             prefix=[],
-            env=_environment(ctx, preload),
+            env=programs.environment(ctx, preload),
             timeout=timeout,
             cgroup=group,
         )
 
 
-def _over_budget(done: Outcome, limit: int) -> bool:
+def _over_budget(done: programs.Outcome, limit: int) -> bool:
     """What is not paged (stacks, libdcm's own) is no part of the budget: bounded."""
     return done.peak > limit + limit // 10 + 32 * MIB
 
@@ -350,13 +89,13 @@ class Measuring:
     """One program: all of its runs."""
 
     def __init__(
-        self, ctx: Context, app: App, folder: Path, size: inputs.Size, algorithm: str
+        self, ctx: Context, app: programs.App, folder: Path, size: inputs.Size, algorithm: str
     ) -> None:
         self.ctx, self.app, self.folder, self.size = ctx, app, folder, size
         self.algorithm = algorithm
 
     def all(self) -> Results:
-        plain, first, preload, note = _plain(self.ctx, self.app, self.folder, self.size)
+        plain, first, preload, note = programs.plain(self.ctx, self.app, self.folder, self.size)
         found = Results(self.app.name, plain, first.rss // MIB)
         self.ctx.progress.say(
             f"apps: {self.app.name} plain {plain:.2f} s (own / jemalloc: {note}), "
@@ -376,10 +115,10 @@ class Measuring:
             )
         return found
 
-    def _ours(self, way: str, limit: int, limit_s: float) -> Outcome:
-        return _ours(self.ctx, self.app, self.folder, self.size, way, limit, limit_s)
+    def _ours(self, way: str, limit: int, limit_s: float) -> programs.Outcome:
+        return programs.ours(self.ctx, self.app, self.folder, self.size, way, limit, limit_s)
 
-    def _direct(self, found: Results, first: Outcome, limit_s: float) -> None:
+    def _direct(self, found: Results, first: programs.Outcome, limit_s: float) -> None:
         try:
             done = self._ours("shm", first.rss * DIRECT // 100 & ~0xFFFF, limit_s)
         except BenchError as e:
@@ -392,7 +131,13 @@ class Measuring:
         found.counted.append(f"{self.app.name}, all direct: {done.note}")
 
     def _paged(
-        self, found: Results, first: Outcome, way: str, share: int, limit: int, limit_s: float
+        self,
+        found: Results,
+        first: programs.Outcome,
+        way: str,
+        share: int,
+        limit: int,
+        limit_s: float,
     ) -> None:
         where = f"{self.app.name} at {share} % ({way})"
         problems = found.problems if way == "shm" else found.others
@@ -415,7 +160,7 @@ class Measuring:
     def _swapped(
         self,
         found: Results,
-        first: Outcome,
+        first: programs.Outcome,
         share: int,
         limit: int,
         limit_s: float,
@@ -434,7 +179,7 @@ class Measuring:
                     preload,
                     self.algorithm,
                 )
-            except Killed as e:
+            except programs.Killed as e:
                 found.kills += 1
                 if attempt + 1 == ZRAM_TRIES:
                     found.others.append(f"{where}: {e}")
@@ -561,7 +306,7 @@ def apps(ctx: Context, algorithm: str, store: Store) -> Row:
     def so_far() -> Row:
         return judge([results[n] for n in NAMES if n in results], absent, algorithm)
 
-    for app in catalogue(ctx, size):
+    for app in programs.catalogue(ctx, size):
         if app.name not in chosen:
             continue
         try:

@@ -20,17 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from dcmbench.host import BenchError, kill_group, spawn
+from tests.framework.port import free_port
 
 START_S = 20.0
 # Within it a thread, and what it starts, are in another network.
 Network = Callable[[], AbstractContextManager[None]]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 def write_private(path: Path, text: str) -> None:

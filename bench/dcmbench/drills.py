@@ -205,6 +205,12 @@ def whole(status: dict[str, Any]) -> bool:
     )
 
 
+def filled(s: Scale, status: dict[str, Any]) -> bool:
+    """So has all that the program uses."""
+    mapped = status.get("extents", {}).get("mapped", 0)
+    return mapped * SLAB_MIB << 20 >= 4 * s.budget and whole(status)
+
+
 def wait(
     load: Load, sampler: donors.StatusSampler, good: Callable[[dict[str, Any]], bool]
 ) -> float:
@@ -280,19 +286,19 @@ def drill(s: Scale, folder: Path, how: str) -> Drill:
 
 def _drill(s: Scale, folder: Path, how: str, net: Net | None) -> Drill:
     with loaded(s, folder, net=net) as (made, load, sampler), contextlib.ExitStack() as stack:
-        begin = wait(load, sampler, whole) + 2.0
+        begin = wait(load, sampler, functools.partial(filled, s)) + 2.0
         time.sleep(2.0 + s.window_s)
         load.check()
         slabs = [d["slabs"] for d in sampler.last["donors"]]
         busiest = slabs.index(max(slabs))
-        filled = sampler.last["counters"]["FILLED_PAGES"]
+        pages = sampler.last["counters"]["FILLED_PAGES"]
         killed = time.monotonic()
         stack.enter_context(hit(made[busiest].pid, net["abcd"[busiest]] if net else None, how))
         rebuild, bytes_ = None, 0
         if how == "sigkill":
             lost = wait(load, sampler, lambda st: st["donors"][busiest]["state"] == "lost")
             rebuild = wait(load, sampler, whole) - lost
-            bytes_ = (sampler.last["counters"]["FILLED_PAGES"] - filled) * 4096
+            bytes_ = (sampler.last["counters"]["FILLED_PAGES"] - pages) * 4096
         time.sleep(max(0.0, killed + s.window_s - time.monotonic()))
         load.check()
         before = load.between(begin, begin + s.window_s)
@@ -325,7 +331,7 @@ class Twice:
 def twice(s: Scale, folder: Path) -> Twice:
     """Kill the two donors of four that have the most extents together."""
     with loaded(s, folder) as (made, load, sampler):
-        wait(load, sampler, whole)
+        wait(load, sampler, functools.partial(filled, s))
         # what the status names is up to a second old
         time.sleep(2.5)
         wait(load, sampler, lambda st: not any(d["alone_bytes"] for d in st["donors"]))
@@ -356,7 +362,7 @@ def disk(s: Scale, folder: Path) -> Disk:
     """Kill three donors of memory at once; a donor of files is left."""
     # a page that leaves this host is on both
     with loaded(s, folder, 3, {"thin_after": 10000}, "", "disk") as (made, load, sampler):
-        begin = wait(load, sampler, whole)
+        begin = wait(load, sampler, functools.partial(filled, s))
         time.sleep(s.window_s)
         load.check()
         for donor in made[:3]:
@@ -388,7 +394,7 @@ def evict(s: Scale, folder: Path) -> Evicted:
     """The busiest of three donors gets half of its capacity, and gives hosts a second."""
     more = "[eviction]\nevict-timeout = 1s\n"
     with loaded(s, folder, 3, {"thin_after": 10000}, more) as (made, load, sampler):
-        wait(load, sampler, whole)
+        wait(load, sampler, functools.partial(filled, s))
         slabs = [d["slabs"] for d in sampler.last["donors"]]
         busiest = made[slabs.index(max(slabs))]
         before = busiest.status()["evictions"]
@@ -449,7 +455,7 @@ def restart(s: Scale, folder: Path) -> Restart:
             sampler = donors.StatusSampler(runtime, every=0.1)
             sampler.start()
             stack.callback(sampler.stop)
-            begin = wait(load, sampler, whole)
+            begin = wait(load, sampler, functools.partial(filled, s))
             time.sleep(s.window_s / 4)
             first = time.monotonic()
             for hit in ([0], [1], [0, 1]):
@@ -485,7 +491,7 @@ def flips(s: Scale, folder: Path) -> Flips:
     want = 2000 if s.tiny else 100000
     # no page is on the bad donor alone
     with loaded(s, folder, 2, {"thin_after": 10000}) as (made, load, sampler):
-        wait(load, sampler, whole)
+        wait(load, sampler, functools.partial(filled, s))
         with contextlib.closing(spoil.Spoiler(made[1].pid)) as spoiler:
             while not load.ended() and sampler.last["counters"]["WRONG_PAGES"] < want:
                 spoiler.spoil()
@@ -541,14 +547,16 @@ def access(
     files: bool = False,
     encrypt: bool = False,
     seal: bool = False,
+    alternate: str = "",
 ) -> dict[str, Any]:
-    """Figures with memory on donors."""
+    """Figures with memory on donors; of both values of a tunable that is to alternate."""
     with group(s, folder, number, files=files) as made:
         config, runtime = configure(
             s, folder, made, redundancy, tunables, encrypt=encrypt, seal=seal
         )
         environment = gc.with_libdcm(s.build, runtime)
-        return touch(s, write, "--pager", str(config), env=environment)
+        more = ["--alternate", alternate] if alternate else []
+        return touch(s, write, "--pager", str(config), *more, env=environment)
 
 
 def swapped(s: Scale, folder: Path, ledger: host.Ledger) -> dict[str, Any]:

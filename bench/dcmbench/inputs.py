@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 APPS = Path(__file__).resolve().parent.parent / "apps"
@@ -27,6 +27,9 @@ class Size:
     rounds: int
     keys: int
     requests: int
+    part: int  # of the lines, for what takes long for each
+    rows: int
+    functions: int
 
 
 FULL = Size(
@@ -40,6 +43,9 @@ FULL = Size(
     rounds=40,
     keys=220_000,
     requests=500_000,
+    part=400_000,
+    rows=500_000,
+    functions=150,
 )
 SMALL = Size(
     lines=400_000,
@@ -52,6 +58,9 @@ SMALL = Size(
     rounds=4,
     keys=20_000,
     requests=60_000,
+    part=20_000,
+    rows=20_000,
+    functions=60,
 )
 
 
@@ -102,11 +111,52 @@ def _shop(path: Path, size: Size) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def _part(path: Path, size: Size) -> None:
+    with (path.parent / "lines").open("rb") as lines, path.open("wb") as out:
+        for _ in range(size.part):
+            out.write(lines.readline())
+
+
+def _rows(r: random.Random, size: Size) -> Iterator[tuple[int, int, int]]:
+    return ((i, r.randrange(5000), r.getrandbits(24)) for i in range(size.rows))
+
+
+def _json(path: Path, size: Size) -> None:
+    with path.open("w", encoding="ascii") as out:
+        for a, b, c in _rows(random.Random(4), size):
+            out.write(f'{{"a":{a},"b":"name{b}","c":{c},"d":[{c % 7},{c % 11}]}}\n')
+
+
+def _xml(path: Path, size: Size) -> None:
+    with path.open("w", encoding="ascii") as out:
+        out.write("<rows>")
+        for a, b, c in _rows(random.Random(5), size):
+            out.write(f'<row id="{a}"><name kind="{c % 7}">name{b}</name><value>{c}</value></row>')
+        out.write("</rows>\n")
+
+
+def _source(path: Path, size: Size) -> None:
+    """Functions that each make maps of their own types."""
+    with path.open("w", encoding="ascii") as out:
+        out.write("#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n")
+        for i in range(size.functions):
+            out.write(
+                f"struct T{i} {{ int a[{i % 13 + 1}]; bool operator<(const T{i} &o) const "
+                f"{{ return a[0] < o.a[0]; }} }};\n"
+                f"int f{i}(std::vector<T{i}> v, int n) {{ std::sort(v.begin(), v.end()); "
+                f"int s = 0; for (auto &x : v) s += x.a[0] * {i} + n; return s; }}\n"
+            )
+
+
 _MAKERS: dict[str, Callable[[Path, Size], None]] = {
     "lines": _lines,
     "genome.fa": _genome,
     "reads.fa": _reads,
     "shop.sql": _shop,
+    "part": _part,
+    "rows.json": _json,
+    "rows.xml": _xml,
+    "large.cc": _source,
 }
 
 

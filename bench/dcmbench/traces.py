@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dcmbench import apps, host, inputs
+from dcmbench import host, inputs, programs
 from dcmbench.context import Context
 from dcmbench.host import BenchError
 from dcmbench.report import Row, geomean, row
@@ -41,7 +41,7 @@ def _tool(ctx: Context) -> tuple[Path, dict[str, str]]:
     return folder, {"VALGRIND_LIB": os.fspath(folder), "LC_ALL": "C"}
 
 
-def _record(ctx: Context, app: apps.App, folder: Path, size: inputs.Size, out: Path) -> None:
+def _record(ctx: Context, app: programs.App, folder: Path, size: inputs.Size, out: Path) -> None:
     _, env = _tool(ctx)
     valgrind = ["valgrind", "-q", "--tool=pagetrace", f"--out={out}", f"--records={RECORDS_MAX}"]
     if not app.server:
@@ -86,7 +86,7 @@ def traces(ctx: Context) -> dict[str, Path]:
     digest = hashlib.sha256((folder.name + str(RECORDS_MAX)).encode())
     digest.update((Path(__file__).parent.parent / "pagetrace.c").read_bytes())
     found: dict[str, Path] = {}
-    for app in apps.catalogue(ctx, size):
+    for app in programs.catalogue(ctx, size):
         if app.name not in PROGRAMS:
             continue
         key = digest.copy()
