@@ -260,7 +260,9 @@ static void *worker_main(void *arg)
 		again = dcm_slab_worker_round(&pg->slabs);
 		illegal_log(pg);
 		dcm_page_sums_log(pg, dcm_now_ns());
-		for (i = 0; i < BALANCE_MAX && dcm_balance(l->core); i++)
+		/* a write-back that has ended makes room for the next one */
+		for (i = 0; i < BALANCE_MAX &&
+			    (dcm_balance(l->core) || dcm_poll(l->core)); i++)
 			;
 		dcm_lane_drain(l);
 		pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };

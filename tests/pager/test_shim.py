@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,19 +121,60 @@ assert all(b[i] == (i >> 12) % 251 and not b[i + 4095] for i in range(0, len(b),
 """
 
 
-def test_new_memory_has_few_huge_pages(start_donor: StartDonor, short_tmp: Path) -> None:
-    """One fault in a span, or a huge page that was split, and all others came as single pages."""
-    if not huge_pages_whole():
-        pytest.skip("this kernel has no huge pages here, or splits them")
-    config = configure(short_tmp, [start(start_donor)], budget="256M")
+@contextlib.contextmanager
+def filled(config: Path, short_tmp: Path) -> Iterator[subprocess.Popen[str]]:
+    """FILL under libdcm, idle in the block; then it looks at all of its memory, and ends well."""
     env = {**os.environ, **under_pager(config, heap=True)}
     env["DCM_RUNTIME_DIR"] = str(short_tmp / "run")
     command = ["/usr/bin/python3", "-c", FILL]
     with subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
-        assert program.stdin and program.stdout
-        assert program.stdout.readline() == "filled\n"
+        assert program.stdout and program.stdout.readline() == "filled\n"
+        yield program
+        program.communicate("\n", timeout=LIMIT_S)
+    assert program.returncode == 0
+
+
+def cut_budget(short_tmp: Path, size: int) -> None:
+    """The budget of the program, which is idle; returns when its direct memory is no more."""
+    assert ask(short_tmp, {"cmd": "budget", "bytes": size})["ok"]
+    deadline = time.monotonic() + LIMIT_S
+    while ask(short_tmp, {"cmd": "status"})["direct_bytes"] > size:
+        assert time.monotonic() < deadline, "nothing is evicted"
+        time.sleep(0.05)
+
+
+def pauses(pid: int, name: str) -> int:
+    """How often the thread of that name has gone to sleep."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == name:
+            text = (task / "status").read_text()
+            return int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)$", text, re.M)[0])
+    raise AssertionError(f"no thread {name}")
+
+
+def test_an_idle_programs_memory_leaves_slowly(
+    start_donor: StartDonor, short_tmp: Path
+) -> None:
+    """The pager's thread went to sleep after every 32 blocks, for a tenth of a second."""
+    config = configure(short_tmp, [start(start_donor)], budget="256M")
+    with filled(config, short_tmp) as program:
+        before = pauses(program.pid, "dcm-pager")
+        cut_budget(short_tmp, 16 << 20)
+        slept = pauses(program.pid, "dcm-pager") - before
+        status = ask(short_tmp, {"cmd": "status"})
+    print(f"{slept} pauses for {status['counters']['DEMOTED']} blocks")
+    # 80 MiB and more in blocks of at most 64 KiB
+    assert slept < 30, slept
+
+
+def test_new_memory_has_few_huge_pages(start_donor: StartDonor, short_tmp: Path) -> None:
+    """One fault in a span, or a huge page that was split, and all others came as single pages."""
+    if not huge_pages_whole():
+        pytest.skip("this kernel has no huge pages here, or splits them")
+    config = configure(short_tmp, [start(start_donor)], budget="256M")
+    with filled(config, short_tmp) as program:
         status = ask(short_tmp, {"cmd": "status"})
         huge = [
             int(found[1])
@@ -143,13 +185,7 @@ def test_new_memory_has_few_huge_pages(start_donor: StartDonor, short_tmp: Path)
             )
         ]
         # each is taken apart when a part of it is evicted
-        assert ask(short_tmp, {"cmd": "budget", "bytes": 32 << 20})["ok"]
-        deadline = time.monotonic() + LIMIT_S
-        while ask(short_tmp, {"cmd": "status"})["direct_bytes"] > 32 << 20:
-            assert time.monotonic() < deadline, "nothing is evicted"
-            time.sleep(0.05)
-        program.communicate("\n", timeout=LIMIT_S)
-    assert program.returncode == 0
+        cut_budget(short_tmp, 32 << 20)
     # 48 spans, the first of them in steps
     assert sum(lane["huge"] for lane in status["lanes"]) >= 40, status["lanes"]
     assert sum(huge) >= 40 << 11, huge
