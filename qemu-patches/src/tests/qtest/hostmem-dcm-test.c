@@ -151,7 +151,7 @@ static void write_area(QTestState *qts)
 
     for (at = AREA; at < AREA + AREA_BYTES; at += MIB) {
         fill(buf, at, MIB);
-        qtest_memwrite(qts, at, buf, MIB);
+        qtest_bufwrite(qts, at, buf, MIB);
     }
 }
 
@@ -163,7 +163,7 @@ static void assert_area(QTestState *qts, uint64_t from, uint64_t to)
 
     for (at = from; at < to; at += MIB) {
         fill(want, at, MIB);
-        qtest_memread(qts, at, buf, MIB);
+        qtest_bufread(qts, at, buf, MIB);
         g_assert_cmpmem(buf, MIB, want, MIB);
     }
 }
