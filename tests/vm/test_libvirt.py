@@ -343,6 +343,13 @@ def listed(v: Libvirt) -> dict[str, Any]:
     return next(e for e in entries if e["name"] == NAME)
 
 
+def sealed(v: Libvirt) -> bool:
+    """Are the running domain's pages encrypted before they leave?"""
+    return "its pages are encrypted before they leave" in v.must(
+        "dcmctl", "vm", "redundancy", NAME
+    )
+
+
 def record(v: Libvirt) -> dict[str, Any]:
     return json.loads(v.bed.must(["cat", f"{ROOT}/run/kvm-dcm-libvirt/{UUID}.json"]))
 
@@ -431,13 +438,14 @@ def test_a_domain_on_donors(libvirt: Libvirt) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_domain_is_saved(libvirt: Libvirt) -> None:
-    """On the donors of a group; restored it goes on, disabled it is as before."""
+    """On the donors of a group, which see no plain page; restored it goes on, disabled it is as
+    before."""
     v = libvirt
     v.define()
     config = v.bed.must(["cat", v.host.config]) + "group = rack1\n"
     v.bed.put(config.encode(), v.host.config, 0o600)
     v.host.job.signal(signal.SIGHUP)
-    v.must(*ENABLE, "64M", "--group", "rack1")
+    v.must(*ENABLE, "64M", "--group", "rack1", "--seal", "yes")
     with Domain(v, LOGS / "libvirt-saved") as guest:
         assert listed(v)["budget_bytes"] == 64 * MIB
         v.must("dcmctl", "vm", "budget", NAME, "128M")
@@ -448,6 +456,7 @@ def test_a_domain_is_saved(libvirt: Libvirt) -> None:
         work(guest, workload.hold(60))
         assert v.host.donors[1].used() and not v.host.donors[0].used()
         assert listed(v)["donors"] == ["next"]
+        assert sealed(v)
         v.must("virsh", "-q", "managedsave", NAME, timeout=400)
         nothing_is_left(v)
         assert "saved state" in v.run("dcmctl", "vm", "disable", NAME).stderr
@@ -455,6 +464,7 @@ def test_a_domain_is_saved(libvirt: Libvirt) -> None:
         v.must("virsh", "-q", "start", NAME, timeout=400)
         guest.reconnect()
         work(guest, workload.held(60))
+        assert sealed(v)
     nothing_is_left(v)
     v.must("dcmctl", "vm", "disable", NAME)
     assert "kvm-dcm" not in v.must("virsh", "dumpxml", "--inactive", NAME)
