@@ -135,6 +135,7 @@ struct dcm_donor {
  * @conn: its control connection, or %NULL while that is lost
  * @heard_at: when something was last received on any of its connections, loop
  *	time in ms; workers write it (__atomic)
+ * @answered_at: when a queue pair of its last answered (rdma_ping.c)
  * @sources: its host's address, at the listener and among proven connections
  * @left_at: when the last of its connections ended
  * @cut: since its last resume the network ended one of them
@@ -166,6 +167,7 @@ struct dcm_session {
 	u64 silent_from;
 	u64 left_at;
 	u64 heard_at;
+	u64 answered_at;
 	u64 made_at;
 	unsigned int refs;
 	struct dcm_list slabs;

@@ -43,6 +43,8 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 			(unsigned long long)s->id, c->lane, why);
 	dcm_list_del(&c->node);
 	dcm_list_del(&c->session_node);
+	if (c->pd->asked == c)
+		c->pd->asked = NULL;
 	r->nr_conns--;
 	if (c->open)
 		rdma_disconnect(c->id);
@@ -358,6 +360,7 @@ void dcm_rdma_deadlines(struct dcm_donor *donor)
 	if (!r)
 		return;
 	dcm_tickets_expire(&r->tickets, now);
+	dcm_rdma_pings(donor);
 	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node) {
 		if (!c->open && now >= c->deadline)
 			dcm_rdma_conn_close(c, "not established in time");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* rdma_int.h - shared by rdma.c and rdma_dev.c; rdma.h is the interface */
+/* rdma_int.h - shared by rdma.c, rdma_dev.c and rdma_ping.c; rdma.h is the interface */
 #ifndef DCM_RDMA_INT_H
 #define DCM_RDMA_INT_H
 
@@ -60,6 +60,9 @@ struct rdma_conn {
 /* rdma.c */
 void dcm_rdma_conn_close(struct rdma_conn *c, const char *why);
 void dcm_rdma_channel_ready(uv_poll_t *poll, int status, int events);
+
+/* rdma_ping.c: four times a second */
+void dcm_rdma_pings(struct dcm_donor *donor);
 
 /* rdma_dev.c */
 /* The device of @ctx if it was there at the start and still is, or %NULL. */

@@ -8,10 +8,13 @@
 #include "../kvm-dcm/proto/wire.h"
 #include "export.h"
 
+struct rdma_conn;
+
 /**
  * struct dcm_rdma_pd - a session's protection domain
  * @ctx: the device its queue pairs come in over
- * @cq: queue pairs need one; nothing ever completes there
+ * @cq: where what asks a queue pair completes (rdma_ping.c)
+ * @asked: the queue pair that is asked, or %NULL
  * @dead: the device is gone: no slab is registered any more
  * @refs: the session's, and one of each queue pair and each slab. Only the
  *	event loop counts
@@ -20,6 +23,7 @@ struct dcm_rdma_pd {
 	struct ibv_context *ctx;
 	struct ibv_pd *ibv;
 	struct ibv_cq *cq;
+	struct rdma_conn *asked;
 	bool dead;
 	unsigned int refs;
 };

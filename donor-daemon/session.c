@@ -14,7 +14,8 @@
  *  - its host was silent for as long as its tenant's patience. The host may be
  *    cut off, stopped or suspended, and then still counts on its memory; or its
  *    machine has lost power. Data connections count: a host that uses its
- *    memory is alive, whatever has become of the rest of it.
+ *    memory is alive, whatever has become of the rest of it. So do queue pairs
+ *    that answer (rdma_ping.c).
  *
  * Slabs of a silent session are the first to be asked back when memory is short
  * (evict.c). That it is silent is logged once, and once that it no longer is.
@@ -301,6 +302,9 @@ static void session_log_silence(struct dcm_session *s, u64 heard, u64 now)
 		if (session_here(s))
 			snprintf(kept, sizeof(kept),
 				 "as long as its connection is open");
+		else if (s->nr_rdma)
+			snprintf(kept, sizeof(kept),
+				 "as long as its queue pairs answer");
 		else
 			snprintf(kept, sizeof(kept),
 				 "for %u s in all (patience)",
@@ -345,7 +349,7 @@ static void session_timer(uv_timer_t *timer)
 		uv_timer_start(timer, session_timer, LOOK_MS, 0);
 		return;
 	}
-	due = heard + s->tenant->patience_ms;
+	due = max(heard, s->answered_at) + s->tenant->patience_ms;
 	if (gone)
 		due = min(due, left + DCM_WIRE_SILENCE_MS);
 	if (now + PROBATION_MS < due) {

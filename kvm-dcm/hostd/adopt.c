@@ -4,13 +4,13 @@
  *
  * The kernel goes on using a file's slabs and connections when dcm-hostd is
  * killed or restarts itself (SIGHUP), and donors keep a session as long as they hear
- * of it: the kernel sends a request once a second over those connections. On this
- * host, where there are none, the kernel holds the control connection open
- * (DCMFS_IOC_KEEP). Both end with the file's memory. Only over RDMA, where donors
- * hear nothing, they wait for no longer than their patience. So the next dcm-hostd must learn the sessions and
- * the slabs. None of that is in a file, which could be out of date: the kernel
- * lists the slabs (DCMFS_IOC_SLAB), and keeps as a note (DCMFS_IOC_NOTE) what
- * is needed to resume a session; the note is written when the session begins.
+ * of it: the kernel sends a request once a second over those connections, and
+ * answers donors that ask its queue pairs. On this host, where there are none, the
+ * kernel holds the control connection open (DCMFS_IOC_KEEP). All end with the
+ * file's memory. So the next dcm-hostd must learn the sessions and the slabs. None
+ * of that is in a file, which could be out of date: the kernel lists the slabs
+ * (DCMFS_IOC_SLAB), and keeps as a note (DCMFS_IOC_NOTE) what is needed to resume a
+ * session; the note is written when the session begins.
  *
  * The kernel knows a donor by a number. A donor keeps its number as long as it
  * has a note, wherever it stands in the configuration; a donor that is no

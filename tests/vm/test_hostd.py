@@ -351,7 +351,7 @@ def test_the_daemon_comes_back(host: Host) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
+@pytest.mark.parametrize("kind", ["unix", "tcp", VERBS_HOST])
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_is_away_for_longer_than_patience(host_bed: Bed, kind: str) -> None:
     """Donors see by the kernel's connections that their memory is used, and when it is not."""
