@@ -144,7 +144,7 @@ def _side(swaps: l1.Swaps, name: str, size: int, limit: int) -> AbstractContextM
 
 
 def _insns(id_: str, cases: list[Case], most: float, say: Say, repeat: int) -> Row:
-    spec = Spec(memory_mib=1024, cpus=1, kvm=False, guest=False)
+    spec = Spec(quick=False, memory_mib=1024, cpus=1, kvm=False, guest=False)
     runs: list[Raw] = []
     with l1.CountedBed(spec, keep=l1.OUT / id_) as bed:
         l1.prepare(bed)
@@ -226,7 +226,7 @@ print(json.dumps(out))
 
 def metadata(say: Say, repeat: int) -> Row:
     """Once: it is counted, not timed. Judged by what a page costs where all are used."""
-    spec = Spec(memory_mib=2048, cpus=2, kvm=False, guest=False)
+    spec = Spec(quick=False, memory_mib=2048, cpus=2, kvm=False, guest=False)
     with Bed(spec, keep=l1.OUT / "metadata") as bed:
         bed.insmod(l1.MODULE)
         bed.must(f"mkdir -p {l1.MOUNT}; mount -t dcmfs -o budget=512M,extent=64M dcm {l1.MOUNT}")
@@ -273,7 +273,7 @@ def _host_cpu(pid: int) -> float:
 
 
 def scale(say: Say, repeat: int) -> Row:
-    spec = Spec(memory_mib=1024, cpus=4, kvm=False, guest=False)
+    spec = Spec(quick=False, memory_mib=1024, cpus=4, kvm=False, guest=False)
     runs: list[Raw] = []
     with Bed(spec, keep=l1.OUT / "scale") as bed:
         l1.prepare(bed)
@@ -340,7 +340,7 @@ KVM_LOOK = "; ".join(f"echo {x} $(cat /sys/kernel/debug/kvm/{x})" for x in KVM_C
 
 
 def _exits(keep: str, runs: list[Raw], say: Say, repeat: int) -> None:
-    spec = Spec(memory_mib=1024, cpus=1, guest=False)
+    spec = Spec(quick=False, memory_mib=1024, cpus=1, guest=False)
     with Bed(spec, keep=l1.OUT / keep) as bed:
         l1.prepare(bed)
         bed.put(l1.VCPU, "/tmp/vcpu", 0o755)
@@ -485,7 +485,7 @@ def _moved(side: l1.Side, load: str, right: str) -> Raw:
 
 def faults_bytes(say: Say, repeat: int) -> Row:
     """Once each: a load makes the same accesses each time."""
-    spec = Spec(memory_mib=1536, cpus=2, kvm=False, guest=False)
+    spec = Spec(quick=False, memory_mib=1536, cpus=2, kvm=False, guest=False)
     runs: list[Raw] = []
     left: list[str] = []
     until = time.monotonic() + LONGEST_S

@@ -262,7 +262,8 @@ static void *worker_main(void *arg)
 		dcm_page_sums_log(pg, dcm_now_ns());
 		/* a write-back that has ended makes room for the next one */
 		for (i = 0; i < BALANCE_MAX &&
-			    (dcm_balance(l->core) || dcm_poll(l->core)); i++)
+			    (dcm_balance(l->core) || dcm_poll(l->core));
+		     i++)
 			;
 		dcm_lane_drain(l);
 		pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };

@@ -260,7 +260,8 @@ class Guest(Machine):
             # QEMU 7.2's cmpxchg16b may leave rubbish in EFLAGS (seen with a stock
             # guest: spurious #DB and double faults in __kmalloc in 3 of 8 boots,
             # none in 8 without it), so the guest is not offered the instruction.
-            cmd += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,-cx16"]
+            # The others only cost time: tests/vm/emulator.py.
+            cmd += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,-cx16,-la57,-erms"]
         cmd += ["-smp", str(self.cpus), "-m", f"{self.ram_mib}M"]
         cmd += ["-nodefaults", "-display", "none", "-no-reboot", "-pidfile", str(d / "qemu.pid")]
         cmd += ["-kernel", str(self.image.folder / "vmlinuz")]

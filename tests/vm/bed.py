@@ -44,7 +44,7 @@ from tests.guest.vmharness import (
     get_image,
 )
 from tests.vm.channel import Channel
-from tests.vm.emulator import FIRST_KVM_CPU, WITHOUT, wrong_clock
+from tests.vm.emulator import FIRST_KVM_CPU, QUICK, QUICK_WITHOUT, WITHOUT, wrong_clock
 from tests.vm.job import Command, CommandTimeout, Job, Ran
 
 PAYLOAD = Path(__file__).resolve().parent / "payload"
@@ -63,6 +63,7 @@ class Spec:
     append: str = ""  # to the kernel's command line
     kernel: Path | None = None  # another one, with all that a test needs built in
     extra: tuple[str, ...] = ()  # to QEMU's command line
+    quick: bool = True  # spares the emulated processor work: emulator.py
     patience: int = 1  # times the limits that run() and must() are given; others grow with it
 
 
@@ -129,15 +130,17 @@ class Bed(Machine):
 
     def command_line(self, shell: bool = False) -> list[str]:
         d, spec = self._dir, self.spec
-        cpu = ",-".join(["max", *WITHOUT] + ([] if spec.kvm else ["svm"]))
+        without = WITHOUT + (QUICK_WITHOUT if spec.quick else ())
+        cpu = ",-".join(["max", *without] + ([] if spec.kvm else ["svm"]))
         cmd = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi,tb-size=512"]
         cmd += ["-cpu", cpu, "-smp", str(spec.cpus), "-m", f"{spec.memory_mib}M"]
         cmd += ["-nodefaults", "-display", "none", "-no-reboot"]
         cmd += ["-kernel", str(spec.kernel or self.image.folder / "vmlinuz")]
         cmd += ["-initrd", str(self.initrd_path)]
         # Against clocks that a busy host lets lag a TSC looks unstable: docs/testing.md.
-        append = f"console=ttyS0 panic=-1 tsc=reliable {'bed.shell ' if shell else ''}{spec.append}"
-        cmd += ["-append", append.strip()]
+        append = ["console=ttyS0 panic=-1 tsc=reliable"] + [QUICK] * spec.quick
+        append += ["bed.shell"] * shell + [spec.append] * bool(spec.append)
+        cmd += ["-append", " ".join(append)]
         disks = {"root": (self.image.folder / "root.img", "snapshot=on")}
         if self.guest_image is not None:
             for name in ("vmlinuz", "initrd.img", "root.img"):

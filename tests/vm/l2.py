@@ -20,6 +20,7 @@ from types import TracebackType
 from tests.guest import workload
 from tests.guest.vmharness import Accel, Guest, GuestError
 from tests.vm.bed import Bed
+from tests.vm.emulator import QUICK
 from tests.vm.job import Job
 
 _numbers = itertools.count(1)
@@ -83,6 +84,8 @@ class L2(Guest):
         # Nothing starts that no test uses, and what is printed is what may be a complaint: each
         # character is an exit to QEMU.
         append += " systemd.unit=local-fs.target systemd.show_status=0 loglevel=5"
+        if self.bed.spec.quick:
+            append += f" {QUICK}"
         cmd += ["-append", append]
         cmd += ["-drive", "file=/run/disk/guest-root.img,format=raw,if=virtio,snapshot=on"]
         cmd += ["-drive", f"file={far}/payload.tar,format=raw,if=virtio,readonly=on"]

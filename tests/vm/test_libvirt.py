@@ -25,6 +25,7 @@ from tests.guest.vmharness import GuestError
 from tests.vm.bed import Bed
 from tests.vm.job import Job, Ran
 from tests.vm.conftest import LOGS, NewBed
+from tests.vm.emulator import QUICK
 from tests.vm.l2 import L2
 from tests.vm.host import MIB, MOUNT, Donor, Host, until
 from tests.vm.host import built as built
@@ -98,7 +99,7 @@ DOMAIN = """<domain type='kvm'>
 APPEND = (
     "root=/dev/vda rw console=ttyS0 panic=-1 systemd.debug_shell=ttyS1 "
     "rcupdate.rcu_cpu_stall_timeout=60 watchdog_thresh=60 "
-    "systemd.unit=local-fs.target systemd.show_status=0 loglevel=5"
+    f"systemd.unit=local-fs.target systemd.show_status=0 loglevel=5 {QUICK}"
 )
 
 
