@@ -19,7 +19,9 @@ MARK = ("-XX:+DonorMark", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxTenuringTh
 # HotSpot sees at Remark that all that is reachable is marked, and around each pause
 # that no reference is wrong.
 VERIFY = (DIAGNOSE, "-XX:+VerifyBeforeGC", "-XX:+VerifyAfterGC", "-XX:+VerifyDuringGC")
-MARKED = re.compile(r"GC\(\d+\) Donors have marked (\d+) objects, \d+ MiB, in \d+ regions; (\d+) roots")
+MARKED = re.compile(
+    r"GC\(\d+\) Donors have marked (\d+) objects, \d+ MiB, in \d+ regions; (\d+) roots"
+)
 BY_ITSELF = "G1 marks by itself: "
 CYCLE = re.compile(r"Concurrent Mark Cycle [0-9.]+ms$", re.M)
 CHURN = ("Churn", "110", "300000", "11", "2", "6")
