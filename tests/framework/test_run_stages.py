@@ -118,6 +118,15 @@ def test_the_summary_says_what_was_skipped_and_why(tmp_path: Path) -> None:
     assert "skipped: a: two: no KVM\n" in summary and "skipped: b: three: no etcd\n" in summary
 
 
+def test_a_reason_to_skip_many_tests_is_told_once(tmp_path: Path) -> None:
+    """58 tests without a JVM filled two screens, and hid what else was skipped."""
+    said = "".join(f"SKIP: {name}: no JVM\n" for name in ("one", "two", "three", "four", "five"))
+    rc, text = run(tmp_path, f"a=printf '{said}SKIP: six: no KVM\n'", "b=true")
+    assert rc == 0, text
+    assert "skipped: a: one, two, three and 2 more: no JVM\n" in text
+    assert "skipped: a: six: no KVM\n" in text and text.count("\nskipped: ") == 2, text
+
+
 def test_from_leaves_out_what_is_before(tmp_path: Path) -> None:
     stages = [f"{name}=touch {tmp_path}/{name}" for name in ("build", "b", "c", "d")]
     rc, text = run(tmp_path, "--from", "c", *stages)
