@@ -4,6 +4,7 @@ too, and not a page is lost."""
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from typing import Any
@@ -133,6 +134,46 @@ def test_all_donors_of_memory_die(host_bed: Bed) -> None:
     fetches = host.counter("FETCHES")
     until(lambda: host.counter("FETCHES") > fetches + 500, "it goes on")
     file.end()
+
+
+# A process that reads a word of each page of a file's last MiB, time and again.
+READ = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    memory = mmap.mmap(file.fileno(), 0)
+while True:
+    for at in range(len(memory) - (int(sys.argv[2]) << 20), len(memory), 4096):
+        memory[at]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_cold_memory_makes_room_for_busy(host_bed: Bed) -> None:
+    """The donor of memory has room for eight of twelve extents: in the end for those in use."""
+    host = Host(
+        host_bed, "tcp", budget=f"{BUDGET_MIB}M", capacity="16M", names="near", files="disk",
+        settings="cold-after = 1s\nrebuild-rate = 0\n",
+    )  # fmt: skip
+    use = Use(host, SIZE_MIB)
+
+    def slabs() -> list[int]:
+        return [d["slabs"] for d in host.files()[use.path]["donors"]]
+
+    until(lambda: slabs() == [8, 4], lambda: f"{slabs()}\n{host.log()}")
+    use.job.signal(signal.SIGSTOP)
+    reader = host.bed.spawn(["python3", "-c", READ, use.path, "12"])
+    until(lambda: len(re.findall("it goes to files", host.log())) > 1, host.log)
+    # all that is in use is in memory then
+    until(lambda: slabs() == [8, 4], lambda: f"{slabs()}\n{host.log()}")
+    read = reads(host)
+    until(lambda: reads(host)["near"] > read["near"] + 5000, "it goes on")
+    moved = re.findall(r"extent (\d+) has not been used .* and extent (\d+), which", host.log())
+    assert all(int(cold) < 6 <= int(busy) for cold, busy in moved), moved
+    assert reads(host)["disk"] - read["disk"] < 500, (read, reads(host))
+    reader.end()
+    use.job.signal(signal.SIGCONT)
+    File(host, use).end()
 
 
 @pytest.mark.slow
