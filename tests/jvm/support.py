@@ -12,13 +12,16 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.framework.donor import Donor, write_private
 from tests.framework.paths import BUILD, TOP
 
+LAYOUTS = ("-XX:+UseCompressedOops", "-XX:-UseCompressedOops", "-XX:+UseCompactObjectHeaders")
 JAVA = TOP / "tests" / "jvm" / "java"
 COLLECTORS = ("G1", "Parallel", "Serial", "Shenandoah")
 BUDGET_MIB = 64
@@ -285,3 +288,21 @@ def on_donors(config: Path, collector: str, *log: str) -> list[str]:
         f"-Xmx{HEAP_MIB}m",
         *[f"-Xlog:{what}" for what in log],
     ]
+
+
+def each_way(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test with each layout of objects, over shm and TCP; in `make test-all` only."""
+    for mark in (
+        pytest.mark.parametrize("layout", LAYOUTS),
+        pytest.mark.parametrize("transport", ["shm", "tcp"]),
+        pytest.mark.slow,
+    ):
+        test = mark(test)
+    return test
+
+
+def churned(jvm: Jvm, folder: Path, config: Path, flags: list[str], *program: str) -> str:
+    """What G1 says of donors while a program runs that checks its own data, and finds it right."""
+    said = jvm.run(folder, *on_donors(config, "G1", "gc", "gc+donor"), *flags, *program).stdout
+    assert re.search(r"^ok ", said, re.M), said
+    return said

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
-from tests.jvm.support import Jvm, configure, on_donors
-from tests.jvm.test_check import LAYOUTS
+from tests.jvm.support import LAYOUTS, Jvm, churned, configure, each_way, on_donors
 from tests.jvm.test_mark import BY_ITSELF, CHURN, CYCLE, DIAGNOSE, MARK
 
 CHECK = (*MARK, DIAGNOSE, "-XX:+DonorCheck")
@@ -45,17 +44,13 @@ def test_each_kind_of_object(
     all_equal(said, 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each_way
 def test_heap_that_churns(
     jvm: Jvm, donors: list[Donor], short_tmp: Path, layout: str, transport: str
 ) -> None:
     """The same while the program changes what is traced, four times as large as the budget."""
     config = configure(short_tmp, donors, transport)
-    flags = [*on_donors(config, "G1", "gc", "gc+donor"), *CHECK, layout]
-    said = jvm.run(short_tmp, *flags, *CHURN).stdout
-    assert re.search(r"^ok ", said, re.M), said
+    said = churned(jvm, short_tmp, config, [*CHECK, layout], *CHURN)
     all_equal(said, 3)
 
 

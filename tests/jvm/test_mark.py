@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
-from tests.jvm.support import DONOR, LIMIT_S, Jvm, configure, on_donors
-from tests.jvm.test_check import LAYOUTS
+from tests.jvm.support import (
+    DONOR,
+    LAYOUTS,
+    LIMIT_S,
+    Jvm,
+    churned,
+    configure,
+    each_way,
+    on_donors,
+)
 
 DIAGNOSE = "-XX:+UnlockDiagnosticVMOptions"
 # System.gc() is a concurrent cycle, and what survives a pause is old.
@@ -71,17 +79,13 @@ def test_verification_would_find_it(jvm: Jvm, donors: list[Donor], short_tmp: Pa
     assert "there should not have been any failures" in done.stdout + done.stderr, done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each_way
 def test_heap_that_churns(
     jvm: Jvm, donors: list[Donor], short_tmp: Path, layout: str, transport: str
 ) -> None:
     """The program changes what donors trace, and more is alive than the budget has room for."""
     config = configure(short_tmp, donors, transport)
-    flags = [*on_donors(config, "G1", "gc", "gc+donor"), *MARK, layout]
-    said = jvm.run(short_tmp, *flags, *CHURN).stdout
-    assert re.search(r"^ok ", said, re.M), said
+    said = churned(jvm, short_tmp, config, [*MARK, layout], *CHURN)
     right(said, 3)
 
 

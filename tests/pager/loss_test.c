@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fail.h"
 #include "libdcm.h"
 
 #define PAGE	4096u
@@ -47,19 +47,6 @@ struct user {
 	uint64_t reads;
 	uint64_t errors;
 };
-
-static __attribute__((noreturn, format(printf, 1, 2))) void
-fail(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fprintf(stderr, "FAILED: ");
-	vfprintf(stderr, fmt, ap);
-	fprintf(stderr, "\n");
-	va_end(ap);
-	_exit(1);
-}
 
 static uint64_t rnd(uint64_t *s)
 {
