@@ -44,7 +44,14 @@ from tests.guest.vmharness import (
     get_image,
 )
 from tests.vm.channel import Channel
-from tests.vm.emulator import FIRST_KVM_CPU, QUICK, QUICK_WITHOUT, WITHOUT, wrong_clock
+from tests.vm.emulator import (
+    FIRST_KVM_CPU,
+    QUICK,
+    QUICK_WITHOUT,
+    WITHOUT,
+    crashed_by_itself,
+    wrong_clock,
+)
 from tests.vm.job import Command, CommandTimeout, Job, Ran
 
 PAYLOAD = Path(__file__).resolve().parent / "payload"
@@ -200,12 +207,12 @@ class Bed(Machine):
             raise GuestError(f"L1 runs {hello['kernel']}, not {self.image.kernel}")
 
     def _emulator_crashed(self) -> bool:
-        """Did QEMU, a stock one, die of its own fault?"""
+        """Did QEMU die of its own fault?"""
         if self._proc is None:
             return False
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._proc.wait(10)
-        return self._proc.returncode == -signal.SIGSEGV
+        return crashed_by_itself(self._proc.returncode, self.qemu_log())
 
     def _write_initrd(self) -> None:
         """The image's, and after it one with what is ours; the kernel unpacks both."""

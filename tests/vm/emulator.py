@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable
 
 # What QEMU's emulated processor has, but L1 shall not see. For cmpxchg16b see vmharness.py. la57
@@ -58,6 +59,17 @@ def interrupted_twice(console: str) -> bool:
     """
     first = console.partition(END)[0]
     return any(not int(flags, 16) & 0x200 for flags in TWICE.findall(first))
+
+
+def crashed_by_itself(status: int, said: str) -> bool:
+    """Has QEMU died while a guest's memory map changed, as its kernel looked for PCI devices?
+
+    The emulator's: another processor goes on with a section of the map before (docs/testing.md).
+    It meets memory that is gone, or an assertion that it says.
+    """
+    if status == -signal.SIGABRT:
+        return "iotlb_to_section: Assertion `section_index < d->map.sections_nb' failed" in said
+    return status == -signal.SIGSEGV
 
 
 def killed_by_emulator(l1: str, l2s: Iterable[str]) -> bool:
