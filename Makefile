@@ -262,26 +262,26 @@ RUN_STAGES = scripts/run-stages --log-dir $(BUILD)/test --jobs $(JOBS) $(FROM:%=
 stage = '$(subst =,=$(STAGE_MAKE) ,$(1))$(2:%= %)'
 stages = $(foreach s,$(1),$(call stage,$(s),$(2)))
 
-# At least one real test of every part. The longest stages are first. Three stages that wait for most
-# of their time (~) share a place.
+# At least one real test of every part. The longest stages are first. Stages that wait for half of
+# their time (~) share a place.
 test: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build \
 		kernel@3600=test-kernel qemu@3600=test-qemu guest@1500=test-guest \
-		libvirt@1800=test-libvirt jvm~@900=test-jvm dcmctl~@900=test-dcmctl \
-		donor~@900=test-donor unit~@900=unit client~@900=test-client \
-		ops~@600=test-ops page~@600=test-page torture~@300=torture \
-		pager@900=test-pager gc@900=test-gc check@900=check \
+		libvirt@1800=test-libvirt page~@600=test-page \
+		donor~@900=test-donor dcmctl~@900=test-dcmctl client~@900=test-client \
+		jvm~@900=test-jvm ops~@600=test-ops torture~@300=torture \
+		pager@900=test-pager unit@900=unit gc@900=test-gc check@900=check \
 		packages@900=packages kernel-check@900=kernel-check fuzz@300=fuzz \
 		faults!@600=test-faults,QUICK=1)
 
 test-all: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build \
 		kernel@7200=test-kernel qemu@7200=test-qemu guest@3600=test-guest \
-		libvirt@3600=test-libvirt \
+		libvirt@3600=test-libvirt page~@900=test-page \
 		kernel-debug@10800=test-kernel-debug qemu-debug@7200=test-qemu-debug \
-		dcmctl~@1800=test-dcmctl donor~@1800=test-donor unit~@900=unit \
-		client~@1800=test-client ops~@900=test-ops page~@900=test-page torture~@600=torture \
-		check@900=check pager@1800=test-pager gc@1800=test-gc \
+		donor~@1800=test-donor dcmctl~@1800=test-dcmctl client~@1800=test-client \
+		ops~@900=test-ops torture~@600=torture \
+		unit@900=unit check@900=check pager@1800=test-pager gc@1800=test-gc \
 		kernel-check@900=kernel-check jvm@9000=test-jvm fuzz@300=fuzz \
 		faults!@3600=test-faults packages!@7200=test-packages)
 
@@ -310,7 +310,7 @@ bench-gc: deps-bench programs
 bench-jvm: deps-bench programs
 	@bench/run-jvm
 
-# Donors killed under a program with copies, and what copies cost; 35 minutes.
+# Donors killed under a program with copies, and what copies cost; 8 minutes.
 bench-redundancy: deps-bench deps-test deps-vm programs kernel-check
 	@scripts/vm-image >/dev/null
 	@+$(MAKE) -C bench all
