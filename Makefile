@@ -310,7 +310,7 @@ bench-gc: deps-bench programs
 bench-jvm: deps-bench programs
 	@bench/run-jvm
 
-# Donors killed under a program with copies, and what copies cost; 8 minutes.
+# Donors killed under a program with copies, and what copies cost; 35 minutes.
 bench-redundancy: deps-bench deps-test deps-vm programs kernel-check
 	@scripts/vm-image >/dev/null
 	@+$(MAKE) -C bench all
