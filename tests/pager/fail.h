@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* At once: what is to run at exit may need what has failed. */
+/* What was said is written; what is to run at exit may need what has failed. */
 static __attribute__((noreturn, format(printf, 1, 2))) void
 fail(const char *fmt, ...)
 {
@@ -20,6 +20,7 @@ fail(const char *fmt, ...)
 	vfprintf(stderr, fmt, ap);
 	fprintf(stderr, "\n");
 	va_end(ap);
+	fflush(stdout);
 	_exit(1);
 }
 
