@@ -270,7 +270,7 @@ test: deps-test
 		libvirt@1800=test-libvirt page~@600=test-page \
 		donor~@900=test-donor dcmctl~@900=test-dcmctl client~@900=test-client \
 		jvm~@900=test-jvm ops~@600=test-ops torture~@300=torture \
-		pager@900=test-pager unit@900=unit gc@900=test-gc check@900=check \
+		unit~@900=unit pager@900=test-pager gc@900=test-gc check@900=check \
 		packages@900=packages kernel-check@900=kernel-check fuzz@300=fuzz \
 		faults!@600=test-faults,QUICK=1)
 
@@ -281,7 +281,7 @@ test-all: deps-test
 		kernel-debug@10800=test-kernel-debug qemu-debug@7200=test-qemu-debug \
 		donor~@1800=test-donor dcmctl~@1800=test-dcmctl client~@1800=test-client \
 		ops~@900=test-ops torture~@600=torture \
-		unit@900=unit check@900=check pager@1800=test-pager gc@1800=test-gc \
+		unit~@900=unit check@900=check pager@1800=test-pager gc@1800=test-gc \
 		kernel-check@900=kernel-check jvm@9000=test-jvm fuzz@300=fuzz \
 		faults!@3600=test-faults packages!@7200=test-packages)
 
