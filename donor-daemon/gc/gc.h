@@ -174,6 +174,31 @@ u32 dcm_gc_trace_live(struct dcm_gc_space *s, u32 epoch, u32 region,
 /* The region's bitmap, region_bytes / 64 bytes, or %NULL. */
 const u64 *dcm_gc_trace_bitmap(struct dcm_gc_space *s, u32 epoch, u32 region);
 
+/**
+ * dcm_gc_cards_begin() - begin a search for cards that refer into regions
+ * @epoch: of the trace, which has finished
+ * @shift: log2 of a card's bytes
+ * @regions: @n of them, each a source, with the end of its objects, a target, or
+ *	both
+ */
+u32 dcm_gc_cards_begin(struct dcm_gc_space *s, u32 epoch, u32 shift,
+		       const struct virtio_gc_region *regions, u32 n);
+/* References in these ranges are looked at, too: all ranges or none. */
+u32 dcm_gc_cards_ranges(struct dcm_gc_space *s, u32 epoch,
+			const struct virtio_gc_refs *refs, u32 n);
+/**
+ * dcm_gc_cards_next() - go on with the search, in this donor's regions
+ * @out: room for @max
+ * @n: out: how many there are
+ * @left: out: whether there may be more; one call does not look for long
+ *
+ * References to the region that they lie in do not count. Any other status than
+ * %VIRTIO_GC_OK ends the search.
+ */
+struct dcm_gc_result dcm_gc_cards_next(struct dcm_gc_space *s, u32 epoch,
+				       struct virtio_gc_card *out, u32 max,
+				       u32 *n, u64 *left);
+
 /* EVACUATE: one move, whose places are all on this donor. */
 u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 		const struct virtio_gc_move *move, u32 flags,
@@ -207,7 +232,7 @@ u32 dcm_gc_compact(struct dcm_gc_space *s, u32 epoch,
 		   u64 tables, u64 table_bytes, struct virtio_gc_moved *moved,
 		   u32 *nr_moved);
 
-/* End moving and updating with @status at the next object; 0: go on. */
+/* End moving, updating, a search for cards with @status at the next object; 0: go on. */
 void dcm_gc_stop(struct dcm_gc_space *s, u32 status);
 
 #endif /* DCM_GC_H */

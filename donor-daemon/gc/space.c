@@ -68,6 +68,7 @@ void dcm_gc_space_free(struct dcm_gc_space *s)
 	if (!s)
 		return;
 	gc_trace_free(s);
+	gc_cards_free(s);
 	gc_unmap(s->marks, s->marks_bytes);
 	gc_unmap(s->grey, s->grey_bytes);
 	gc_types_free(&s->types);
@@ -164,5 +165,5 @@ u64 dcm_gc_space_memory(const struct dcm_gc_space *s)
 		if (s->regions[i].base && s->regions[i].top)
 			bytes += s->l.region_bytes / 64 +
 				 s->l.region_bytes / 512;
-	return bytes + gc_trace_memory(s);
+	return bytes + gc_trace_memory(s) + gc_cards_memory(s);
 }

@@ -113,7 +113,8 @@ struct gc_cold {
  * struct dcm_gc_space - one donor's view of a space
  * @marks: a bit for each unit, from mmap(): only this donor's part is touched
  * @grey: a bit for each 8 units with marked objects that are to be scanned
- * @stop: a status that ends moving and updating
+ * @cards: the search for cards; %NULL: there was none
+ * @stop: a status that ends moving, updating, and the search for cards
  *
  * Types are added under @types_lock and never change, so that a trace can read
  * them meanwhile; all go at once, while nothing reads them. One caller at a time uses the rest, except for what gc.h lets
@@ -135,6 +136,7 @@ struct dcm_gc_space {
 	pthread_mutex_t types_lock;
 	pthread_mutex_t trace_lock;	/* for the pointer, not the trace */
 	struct dcm_gc_trace *trace;
+	struct gc_cards *cards;
 	u32 stop;	/* __atomic */
 };
 
@@ -216,5 +218,10 @@ void gc_trace_place(struct dcm_gc_space *s, u32 region, u32 donor,
 bool gc_trace_rests(struct dcm_gc_space *s);
 /* Types that it has seen are no more. */
 void gc_trace_types_gone(struct dcm_gc_space *s);
+bool gc_trace_types_are_gone(const struct dcm_gc_space *s);
+
+/* cards.c */
+void gc_cards_free(struct dcm_gc_space *s);
+u64 gc_cards_memory(const struct dcm_gc_space *s);
 
 #endif /* DCM_GC_SPACE_H */

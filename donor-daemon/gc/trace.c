@@ -474,6 +474,11 @@ void gc_trace_types_gone(struct dcm_gc_space *s)
 		s->trace->types_gone = true;
 }
 
+bool gc_trace_types_are_gone(const struct dcm_gc_space *s)
+{
+	return s->trace && s->trace->types_gone;
+}
+
 u32 gc_trace_epoch(const struct dcm_gc_space *s)
 {
 	return s->trace ? s->trace->epoch : 0;

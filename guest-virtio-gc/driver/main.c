@@ -50,7 +50,7 @@ static const unsigned int vgc_features[] = {
 	VIRTIO_GC_F_COMPACT, VIRTIO_GC_F_HINTS,	     VIRTIO_GC_F_WHOLE,
 	VIRTIO_GC_F_TAIL,    VIRTIO_GC_F_REPLACE,    VIRTIO_GC_F_RANGES,
 	VIRTIO_GC_F_STATE,   VIRTIO_GC_F_ASK,	     VIRTIO_GC_F_BITMAPS,
-	VIRTIO_GC_F_CLEAR,
+	VIRTIO_GC_F_CLEAR,   VIRTIO_GC_F_CARDS,
 };
 
 static u64 features_of(struct virtio_device *vdev)

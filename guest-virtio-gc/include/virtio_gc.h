@@ -50,10 +50,12 @@
 #define VIRTIO_GC_F_ASK			10
 #define VIRTIO_GC_F_BITMAPS		11
 #define VIRTIO_GC_F_CLEAR		12
+#define VIRTIO_GC_F_CARDS		13
 
 #define VIRTIO_GC_UNIT_BYTES		8u	/* objects start at multiples */
 #define VIRTIO_GC_NONE			(~(__u64)0)	/* no offset or address */
 #define VIRTIO_GC_NO_DONOR		(~(__u32)0)
+#define VIRTIO_GC_NO_REGION		(~(__u32)0)
 
 struct virtio_gc_config {
 	__le64 window_bytes;		/* of shared memory region 0 */
@@ -84,6 +86,7 @@ enum virtio_gc_command {
 	VIRTIO_GC_TRACE_STATE = 21,
 	VIRTIO_GC_TRACE_ASK = 22,	/* __le64; -> __u8, of 8 bits */
 	VIRTIO_GC_TRACE_BITMAPS = 23,	/* range; -> __u8 */
+	VIRTIO_GC_TRACE_CARDS = 24,	/* cards; region, or refs; -> card */
 	VIRTIO_GC_EVACUATE = 32,	/* move; -> moved */
 	VIRTIO_GC_UPDATE = 33,		/* region, or refs */
 	VIRTIO_GC_FORWARD = 34,		/* __le64; -> __le64 */
@@ -193,23 +196,26 @@ struct virtio_gc_run {
 	__le32 count;
 };
 
-/* CLEAN, TRACE_START, UPDATE, RELEASE, COMPACT: one region */
+/* CLEAN, TRACE_START, TRACE_CARDS, UPDATE, RELEASE, COMPACT: one region */
 struct virtio_gc_region {
 	__le32 region;
-	__le32 flags;		/* TRACE_START: VIRTIO_GC_REGION_* */
+	__le32 flags;		/* TRACE_START, TRACE_CARDS: VIRTIO_GC_REGION_* */
 	__le64 top;		/* space offset, start to end of the region */
 };
 /* one object, which starts where the region starts, and may go on behind it */
 #define VIRTIO_GC_REGION_WHOLE		0x1
 /* of a WHOLE region: when its object is met, TRACE_MET has it as opaque */
 #define VIRTIO_GC_REGION_SAY		0x2
+/* TRACE_CARDS: its objects' references are looked at; references to it are */
+#define VIRTIO_GC_REGION_SOURCE		0x4
+#define VIRTIO_GC_REGION_TARGET		0x8
 
 /* flags of TYPES_ADD: forget all types before */
 #define VIRTIO_GC_TYPES_REPLACE		0x1
 /* flags of TRACE_START */
 #define VIRTIO_GC_TRACE_CONCURRENT	0x1	/* the runtime has a SATB barrier */
 #define VIRTIO_GC_TRACE_LOCAL		0x2	/* each region for itself */
-/* flags of TRACE_ROOTS and UPDATE: the entries are struct virtio_gc_refs */
+/* flags of TRACE_ROOTS, TRACE_CARDS, UPDATE: entries are struct virtio_gc_refs */
 #define VIRTIO_GC_RANGES		0x1
 /* flags of EVACUATE: the traversal order of copies; without it depth first */
 #define VIRTIO_GC_MOVE_BREADTH_FIRST	0x1
@@ -219,6 +225,8 @@ struct virtio_gc_region {
 #define VIRTIO_GC_MET_WAIT		0x1
 /* of TRACE_MET for CLEAR: from the first one again */
 #define VIRTIO_GC_MET_AGAIN		0x2
+/* of TRACE_CARDS: look for what these regions say, and forget what was before */
+#define VIRTIO_GC_CARDS_BEGIN		0x2
 
 /* done.value of TRACE_STATE; done.at: objects met so far, modulo 2^32 */
 #define VIRTIO_GC_STATE_QUIET		0x1	/* it waits for roots, or FINISH */
@@ -249,6 +257,19 @@ enum virtio_gc_met_what {
 struct virtio_gc_weak {
 	__le64 object;		/* addresses */
 	__le64 referent;
+};
+
+/* TRACE_CARDS */
+struct virtio_gc_cards {
+	__le32 max;		/* entries wanted */
+	__u8 shift;		/* with BEGIN: a card has 1 << shift bytes, 7..16 */
+	__u8 reserved[3];
+};
+
+/* a card with a reference into a region */
+struct virtio_gc_card {
+	__le32 card;		/* space offset >> shift */
+	__le32 region;		/* or NO_REGION: an opaque object starts in the card */
 };
 
 /* SPACE_DONORS, TRACE_RESULTS, TRACE_BITMAPS: regions first .. first + regions */

@@ -196,7 +196,16 @@ static u32 ranges_each(struct gc_queue *gc, const struct job *j, range_fn range)
 	return status;
 }
 
-/* The regions that a command names. */
+/* Whether the command reads or writes the @i'th region of its list. */
+static bool region_used(const struct job *j, u32 i)
+{
+	const struct virtio_gc_region *region = j->r.entries;
+
+	return j->r.command != VIRTIO_GC_TRACE_CARDS ||
+	       le32toh(region[i].flags) & VIRTIO_GC_REGION_SOURCE;
+}
+
+/* The regions that a command uses. */
 static u32 regions_each(struct gc_queue *gc, const struct job *j,
 			     range_fn range)
 {
@@ -213,10 +222,12 @@ static u32 regions_each(struct gc_queue *gc, const struct job *j,
 		u64 first = le32toh(region[i].region);
 
 		for (n = 1; i + n < j->r.count &&
+			    region_used(j, i + n) == region_used(j, i) &&
 			    le32toh(region[i + n].region) == first + n;
 		     n++)
 			;
-		status = regions_do(gc, j, range, first, n);
+		if (region_used(j, i))
+			status = regions_do(gc, j, range, first, n);
 	}
 	if (!status && j->r.command == VIRTIO_GC_COMPACT)
 		status = regions_around(gc, j, range, le64toh(area->tables),
@@ -412,8 +423,9 @@ static const struct command *command_of(const struct job *j)
 
 static enum sync sync_of(const struct job *j)
 {
-	if (j->r.command == VIRTIO_GC_TRACE_ROOTS &&
-	    dcm_gc_request_ranges(&j->r))
+	if (j->r.command == VIRTIO_GC_TRACE_CARDS ||
+	    (j->r.command == VIRTIO_GC_TRACE_ROOTS &&
+	     dcm_gc_request_ranges(&j->r)))
 		return SYNC_KEEP;
 	return command_of(j)->sync;
 }

@@ -8,7 +8,7 @@
  *	freeze	accesses to its regions wait until the workers have answered
  *	sync	how its regions are written back first:
  *		NONE; KEEP: pages stay in this host, read-only; OUT: none stays
- *		(TRACE_ROOTS of ranges: KEEP)
+ *		(ranges of TRACE_ROOTS and TRACE_CARDS, and its sources: KEEP)
  *	run	command.c: this host's part; run_workers() freezes, syncs
  *		and has the workers do the rest
  *	targets	workers.c: which workers it needs:
@@ -35,6 +35,7 @@
 	x(TRACE_STATE,   false, NONE, run_workers, TRACE,  gc_do_state)         \
 	x(TRACE_ASK,     false, NONE, run_workers, TRACE,  gc_do_trace_ask)     \
 	x(TRACE_BITMAPS, false, NONE, run_workers, TRACE,  gc_do_bitmaps)       \
+	x(TRACE_CARDS,   false, NONE, run_refs,    TRACE,  gc_do_cards)         \
 	x(EVACUATE,      true,  OUT,  run_workers, PLACES, gc_do_evacuate)      \
 	x(UPDATE,        true,  OUT,  run_refs,    PLACES, gc_do_update)        \
 	x(FORWARD,       false, NONE, run_workers, TRACE,  gc_do_forward)       \

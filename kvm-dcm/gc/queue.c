@@ -50,7 +50,7 @@
 	 1ull << VIRTIO_GC_F_TAIL | 1ull << VIRTIO_GC_F_REPLACE | \
 	 1ull << VIRTIO_GC_F_RANGES | 1ull << VIRTIO_GC_F_STATE | \
 	 1ull << VIRTIO_GC_F_ASK | 1ull << VIRTIO_GC_F_BITMAPS | \
-	 1ull << VIRTIO_GC_F_CLEAR)
+	 1ull << VIRTIO_GC_F_CLEAR | 1ull << VIRTIO_GC_F_CARDS)
 
 /* ---- the thread ---- */
 

@@ -25,10 +25,12 @@ struct replay {
  * @top: of each region in the trace, as a space offset
  * @write_count: of each region's place when the trace began
  * @hit: a byte each: workers may have changed it (workers_copies.c)
+ * @source: a byte each: the search for cards reads them (workers_cards.c)
  * @flags: of the trace
  * @mask: donors that hold a region, a bit each
  * @epoch: of the trace, once all workers have begun it
  * @begun: epoch of the last trace that some worker may have begun
+ * @searched: of the trace whose search for cards goes on; 0: none does
  * @lost: a worker of the trace is gone
  * @finished: the trace has ended well
  */
@@ -42,10 +44,12 @@ struct workers_space {
 	u64 *top;
 	u32 *write_count;
 	u8 *hit;
+	u8 *source;
 	u64 mask;
 	u32 flags;
 	u32 epoch;
 	u32 begun;
+	u32 searched;
 	bool lost;
 	bool finished;
 };
@@ -183,6 +187,9 @@ u32 gc_do_bitmaps(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_results(struct dcm_gc_workers *t, const struct gc_call *c);
+
+/* workers_cards.c */
+u32 gc_do_cards(struct dcm_gc_workers *t, const struct gc_call *c);
 
 /* workers_move.c */
 u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c);

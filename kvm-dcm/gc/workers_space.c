@@ -301,6 +301,7 @@ void gc_space_forget(struct workers_space *sp)
 	free(sp->top);
 	free(sp->write_count);
 	free(sp->hit);
+	free(sp->source);
 	memset(sp, 0, sizeof(*sp));
 }
 
@@ -322,10 +323,12 @@ u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c)
 	sp->top = calloc(sp->nr_regions, sizeof(*sp->top));
 	sp->write_count = calloc(sp->nr_regions, sizeof(*sp->write_count));
 	sp->hit = calloc(sp->nr_regions, 1);
+	sp->source = calloc(sp->nr_regions, 1);
 	for (u32 r = 0; sp->place && r < sp->nr_regions; r++)
 		sp->place[r].donor = VIRTIO_GC_NO_DONOR;
 	replay = replay_new(c->raw, c->bytes);
-	if (replay && sp->place && sp->top && sp->write_count && sp->hit) {
+	if (replay && sp->place && sp->top && sp->write_count && sp->hit &&
+	    sp->source) {
 		replay_append(sp, replay);
 		return VIRTIO_GC_OK;
 	}

@@ -22,6 +22,8 @@
 #define DCM_GC_THREADS_MAX	64u
 #define DCM_GC_BATCH		512u	/* addresses in one message */
 #define DCM_GC_SELF_HEAD_MAX	(1u << 20)
+#define DCM_GC_CARD_SHIFT_MIN	7u
+#define DCM_GC_CARD_SHIFT_MAX	16u	/* no card is in two regions */
 
 /* A status, and the address or reference it concerns. */
 struct dcm_gc_result {

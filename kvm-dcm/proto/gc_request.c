@@ -37,6 +37,9 @@
 	x(TRACE_ASK, 0, sizeof(__le64), 0, F(TRACE) | F(ASK))               \
 	x(TRACE_BITMAPS, sizeof(struct virtio_gc_range), 0, 0,              \
 	  F(TRACE) | F(BITMAPS))                                            \
+	x(TRACE_CARDS, sizeof(struct virtio_gc_cards),                      \
+	  sizeof(struct virtio_gc_region),                                  \
+	  VIRTIO_GC_CARDS_BEGIN | VIRTIO_GC_RANGES, F(TRACE) | F(CARDS))    \
 	x(EVACUATE, 0, sizeof(struct virtio_gc_move),                       \
 	  VIRTIO_GC_MOVE_BREADTH_FIRST, F(EVACUATE))                        \
 	x(UPDATE, 0, sizeof(struct virtio_gc_region), VIRTIO_GC_RANGES,     \
@@ -87,6 +90,7 @@ static u32 flags_features(u16 command, u16 flags)
 static void answer_size(struct dcm_gc_request *r)
 {
 	const struct virtio_gc_range *range = r->body;
+	const struct virtio_gc_cards *cards = r->body;
 	const struct virtio_gc_met *met = r->body;
 
 	switch (r->command) {
@@ -109,6 +113,10 @@ static void answer_size(struct dcm_gc_request *r)
 		r->answer =
 			le32toh(range->regions) * (u32)le64toh(range->bitmaps);
 		r->answer_entry = 1;
+		break;
+	case VIRTIO_GC_TRACE_CARDS:
+		r->answer = le32toh(cards->max);
+		r->answer_entry = sizeof(struct virtio_gc_card);
 		break;
 	case VIRTIO_GC_TRACE_ASK:
 		r->answer = r->count / 8 + (r->count % 8 != 0);
@@ -136,6 +144,19 @@ static bool region_flags_good(const struct virtio_gc_region *region)
 	return !(flags & ~(whole | say)) && flags != say;
 }
 
+/* A search begins with regions, or gets ranges, or only goes on. */
+static bool cards_good(const struct dcm_gc_request *r)
+{
+	const struct virtio_gc_cards *cards = r->body;
+	bool begin = r->flags & VIRTIO_GC_CARDS_BEGIN;
+	bool ranges = r->flags & VIRTIO_GC_RANGES;
+
+	if (cards->reserved[0] || cards->reserved[1] || cards->reserved[2] ||
+	    (begin && ranges))
+		return false;
+	return begin || (!cards->shift && (ranges || !r->count));
+}
+
 static bool types_good(const struct virtio_gc_type *type, u32 n, u32 features)
 {
 	for (u32 i = 0; i < n; i++)
@@ -154,6 +175,8 @@ static bool body_good(const struct dcm_gc_request *r, u32 features)
 	const struct virtio_gc_hint *hint = r->body;
 	const struct virtio_gc_region *region = r->entries;
 
+	if (r->command == VIRTIO_GC_TRACE_CARDS)
+		return cards_good(r);
 	if (dcm_gc_request_ranges(r))
 		return true;
 	switch (r->command) {
@@ -254,6 +277,7 @@ u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
 bool dcm_gc_request_ranges(const struct dcm_gc_request *r)
 {
 	return (r->command == VIRTIO_GC_TRACE_ROOTS ||
+		r->command == VIRTIO_GC_TRACE_CARDS ||
 		r->command == VIRTIO_GC_UPDATE) &&
 	       r->flags & VIRTIO_GC_RANGES;
 }
@@ -284,6 +308,14 @@ void dcm_gc_ranges_mark(const struct dcm_gc_layout *l,
 	}
 }
 
+/* Whether @top is an end of objects in region @r. */
+static bool region_top_good(const struct dcm_gc_layout *l, u64 r, u64 top)
+{
+	u64 start = r * l->region_bytes;
+
+	return top >= start && top - start <= l->region_bytes && !(top & 7);
+}
+
 u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
 		       const struct virtio_gc_region *list, u32 n)
 {
@@ -299,10 +331,38 @@ u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
 		return VIRTIO_GC_LIMIT;
 	for (u32 i = 0; !status && i < n; i++) {
 		u64 r = le32toh(list[i].region), top = le64toh(list[i].top);
-		u64 start = r * l->region_bytes;
 
 		if (r >= regions || !region_flags_good(&list[i]) || seen[r] ||
-		    top < start || top - start > l->region_bytes || top & 7)
+		    !region_top_good(l, r, top))
+			status = VIRTIO_GC_INVALID;
+		else
+			seen[r] = 1;
+	}
+	free(seen);
+	return status;
+}
+
+u32 dcm_gc_cards_check(const struct dcm_gc_layout *l, u32 shift,
+		       const struct virtio_gc_region *list, u32 n)
+{
+	const u32 source = VIRTIO_GC_REGION_SOURCE;
+	const u32 both = source | VIRTIO_GC_REGION_TARGET;
+	u64 regions = l->bytes / l->region_bytes;
+	u32 status = VIRTIO_GC_OK;
+	u8 *seen;
+
+	if (shift < DCM_GC_CARD_SHIFT_MIN || shift > DCM_GC_CARD_SHIFT_MAX ||
+	    (l->bytes - 1) >> shift >= U32_MAX || n > regions)
+		return VIRTIO_GC_INVALID;
+	seen = calloc(regions, 1);
+	if (!seen)
+		return VIRTIO_GC_LIMIT;
+	for (u32 i = 0; !status && i < n; i++) {
+		u64 r = le32toh(list[i].region), top = le64toh(list[i].top);
+		u32 flags = le32toh(list[i].flags);
+
+		if (r >= regions || !flags || flags & ~both || seen[r] ||
+		    (flags & source ? !region_top_good(l, r, top) : !!top))
 			status = VIRTIO_GC_INVALID;
 		else
 			seen[r] = 1;

@@ -81,6 +81,17 @@ void dcm_gc_request_layout(const struct dcm_gc_request *r,
 u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
 		       const struct virtio_gc_region *list, u32 n);
 
+/**
+ * dcm_gc_cards_check() - check a TRACE_CARDS with BEGIN
+ * @l: the space's layout, checked
+ * @shift: of its struct virtio_gc_cards
+ * @list: @n regions, each a source with the end of its objects, a target, or both
+ *
+ * Return: as dcm_gc_start_check().
+ */
+u32 dcm_gc_cards_check(const struct dcm_gc_layout *l, u32 shift,
+		       const struct virtio_gc_region *list, u32 n);
+
 /* Whether its entries are ranges of references. */
 bool dcm_gc_request_ranges(const struct dcm_gc_request *r);
 

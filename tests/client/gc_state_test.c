@@ -6,6 +6,7 @@
  * they are met.
  */
 #include <endian.h>
+#include <stdlib.h>
 
 #include "gc_world.h"
 
@@ -240,11 +241,141 @@ static void test_state(void **state)
 	world_donors_end(&w);
 }
 
+/* A byte for each card of 512 bytes and region, and one for opaque objects. */
+#define CARD_COLUMNS(m) ((m)->c.regions + 1)
+
+/* The oracle: regions without large objects are sources, odd ones targets. */
+static void cards_wanted(const struct world *w, u8 *want)
+{
+	const struct mut *m = w->m;
+
+	for (u32 o = 0; o < m->nr_objects; o++) {
+		const struct mut_object *at = &m->objects[o];
+		const struct mut_type *t = &m->types[at->type];
+		u64 slots = mut_slots(m, at);
+
+		if (!w->live[o] || mut_is_whole(m, at))
+			continue;
+		if (t->flags & VIRTIO_GC_TYPE_OPAQUE) {
+			want[at->at / 512 * CARD_COLUMNS(m) + m->c.regions] = 1;
+			continue;
+		}
+		for (u64 i = 0; i < slots + !!t->referent; i++) {
+			u64 slot = i < slots ? mut_slot(m, at, i) :
+					       at->at + t->referent;
+			u64 to = mut_read(m, slot);
+
+			if (to != MUT_NULL && to / REGION != slot / REGION &&
+			    to / REGION % 2)
+				want[slot / 512 * CARD_COLUMNS(m) + to / REGION] =
+					1;
+		}
+	}
+}
+
+static u32 cards_list(const struct mut *m, struct virtio_gc_region *list)
+{
+	u32 n = 0;
+
+	for (u32 r = 0; r < m->c.regions; r++) {
+		bool source = m->whole[r] == MUT_PARTS && m->top[r];
+		u32 flags = (source ? VIRTIO_GC_REGION_SOURCE : 0) |
+			    (r % 2 ? VIRTIO_GC_REGION_TARGET : 0);
+
+		if (!flags)
+			continue;
+		list[n].region = htole32(r);
+		list[n].flags = htole32(flags);
+		list[n++].top =
+			htole64(source ? (u64)r * REGION + m->top[r] : 0);
+	}
+	return n;
+}
+
+static u32 cards_ask(struct world *w, u32 epoch, u32 max,
+		     const struct virtio_gc_region *list, u32 n)
+{
+	const struct virtio_gc_cards cards = { .max = htole32(max),
+					       .shift = list ? 9 : 0 };
+
+	return request(w, VIRTIO_GC_TRACE_CARDS,
+		       list ? VIRTIO_GC_CARDS_BEGIN : 0, epoch, n, &cards,
+		       sizeof(cards), list, n * sizeof(*list));
+}
+
+/* Three donors search at a time, and find all that the runtime does. */
+static void test_cards(void **state)
+{
+	struct virtio_gc_region list[64];
+	u8 *want, *got;
+	struct world w;
+	u32 n, said = 0;
+	size_t bytes;
+
+	(void)state;
+	world_donors(&w, false);
+	world_heap(&w, 3);
+	space_make(&w);
+	n = cards_list(w.m, list);
+	assert_int_equal(trace_start(&w, 1), 0);
+	/* [VGC-D-71] */
+	assert_int_equal(cards_ask(&w, 1, 100, list, n), VIRTIO_GC_BUSY);
+	assert_int_equal(roots_send(&w, 1), 0);
+	assert_int_equal(trace_finish(&w, 1), 0);
+	/* [VGC-D-71] */
+	assert_int_equal(cards_ask(&w, 1, 100, NULL, 0), VIRTIO_GC_NO_TRACE);
+	assert_int_equal(cards_ask(&w, 2, 100, list, n), VIRTIO_GC_NO_TRACE);
+	/* [VGC-D-69] */
+	assert_int_equal(cards_ask(&w, 1, DONORS - 1, list, n),
+			 VIRTIO_GC_INVALID);
+	bytes = w.m->l.bytes / 512 * CARD_COLUMNS(w.m);
+	want = calloc(bytes, 1);
+	got = calloc(bytes, 1);
+	assert_true(want && got);
+	cards_wanted(&w, want);
+	assert_int_equal(cards_ask(&w, 1, 50, list, n), 0);
+	for (;;) {
+		const struct virtio_gc_card *c = (void *)w.out.entries;
+
+		for (u32 i = 0; i < w.out.done.count; i++, said++) {
+			u32 region = le32toh(c[i].region);
+
+			if (region == VIRTIO_GC_NO_REGION)
+				region = w.m->c.regions;
+			assert_true(le32toh(c[i].card) < w.m->l.bytes / 512 &&
+				    region <= w.m->c.regions);
+			got[le32toh(c[i].card) * CARD_COLUMNS(w.m) + region] =
+				1;
+		}
+		if (!w.out.done.value)
+			break;
+		assert_int_equal(cards_ask(&w, 1, 50, NULL, 0), 0);
+	}
+	assert_true(said > 50);
+	/* [VGC-D-68] */
+	assert_memory_equal(want, got, bytes);
+	/* a source that has come to another place; then the search is over */
+	assert_int_equal(cards_ask(&w, 1, DONORS, list, n), 0);
+	for (u32 r = 0; r < w.m->c.regions; r++)
+		w.nowhere[r] = w.m->whole[r] == MUT_PARTS && w.m->top[r];
+	/* [VGC-D-71] */
+	assert_int_equal(cards_ask(&w, 1, DONORS, NULL, 0), VIRTIO_GC_STALE);
+	assert_int_equal(w.out.done.at % REGION, 0);
+	memset(w.nowhere, 0, sizeof(w.nowhere));
+	assert_int_equal(cards_ask(&w, 1, DONORS, NULL, 0), VIRTIO_GC_NO_TRACE);
+	assert_int_equal(cards_ask(&w, 1, DONORS, list, n), 0);
+	free(want);
+	free(got);
+	world_heap_free(&w);
+	world_donors_end(&w);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_state),
 		cmocka_unit_test(test_types_after_opaque_objects),
+		cmocka_unit_test(test_cards),
 	};
 
 	return host_run("gcstate", tests, sizeof(tests) / sizeof(tests[0]),

@@ -293,7 +293,44 @@ static void say_ranges(struct in *in, u16 command, u32 n)
 	request(in, command, VIRTIO_GC_RANGES, n, NULL, 0, le, n * sizeof(*le));
 }
 
-/* 0xf0 and more: ranges, for TRACE_ROOTS, and for UPDATE; 0xe0: TRACE_ASK */
+/* TRACE_CARDS, by its flags: a list, ranges, or nothing */
+static void say_cards(struct in *in, u32 how)
+{
+	const u16 flags = how % 4;
+	const struct virtio_gc_cards cards = {
+		.max = htole32((u32)value(in, 20)),
+		.shift = flags & VIRTIO_GC_CARDS_BEGIN ? 6 + byte(in) % 12 : 0,
+	};
+	struct virtio_gc_region list[ENTRIES];
+	struct virtio_gc_refs refs[2];
+	u32 n;
+
+	if (flags & VIRTIO_GC_RANGES) {
+		n = how / 4 % 3;
+		for (u32 i = 0; i < n; i++) {
+			refs[i].address = htole64(ADDRESS + offset(in));
+			refs[i].count = htole64(value(in, 240) * 64);
+		}
+		request(in, VIRTIO_GC_TRACE_CARDS, flags, n, &cards,
+			sizeof(cards), refs, n * sizeof(*refs));
+		return;
+	}
+	n = flags ? regions(in, list) : 0;
+	for (u32 i = 0; i < n; i++) {
+		u32 sort = byte(in);
+
+		list[i].flags = htole32(sort << 2);
+		if (sort < 4 && !(sort & 1))
+			list[i].top = 0;
+	}
+	request(in, VIRTIO_GC_TRACE_CARDS, flags, n, &cards, sizeof(cards),
+		list, n * sizeof(*list));
+}
+
+/*
+ * 0xf0 and more: ranges, for TRACE_ROOTS, and for UPDATE; 0xe0: TRACE_ASK;
+ * 0xd0: TRACE_CARDS
+ */
 static void say_addresses(struct in *in, u16 command)
 {
 	__le64 le[16];
@@ -307,6 +344,10 @@ static void say_addresses(struct in *in, u16 command)
 		return;
 	}
 
+	if (how >= 0xd0 && how < 0xe0) {
+		say_cards(in, how);
+		return;
+	}
 	if (how >= 0xe0)
 		command = VIRTIO_GC_TRACE_ASK;
 	for (u32 i = 0; i < n; i++)

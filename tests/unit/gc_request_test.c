@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* gc_request_test.c - virtio-gc requests, layouts and types, right and wrong */
-/* links: kvm-dcm/proto/gc_request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c */
+/* links: kvm-dcm/proto/gc_request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c donor-daemon/gc/cards.c */
 #include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,6 +40,7 @@ static const struct {
 	{ VIRTIO_GC_TRACE_STATE, 0, 0, 1 | 1 << 9 },
 	{ VIRTIO_GC_TRACE_ASK, 8 * 9, 9, 1 | 1 << 10 },
 	{ VIRTIO_GC_TRACE_BITMAPS, 16, 0, 1 | 1 << 11 },
+	{ VIRTIO_GC_TRACE_CARDS, 8, 0, 1 | 1 << 13 },
 	{ VIRTIO_GC_EVACUATE, 32, 1, 4 },
 	{ VIRTIO_GC_UPDATE, 16, 1, 4 },
 	{ VIRTIO_GC_FORWARD, 8 * 2, 2, 4 },
@@ -309,6 +310,51 @@ static void test_ranges(void **state)
 			 VIRTIO_GC_INVALID);
 }
 
+/* A search for cards begins with regions, gets ranges, or goes on with nothing. */
+static void test_cards(void **state)
+{
+	const struct {
+		u16 flags;
+		u32 count;
+		u8 shift;
+		bool good;
+	} tried[] = {
+		{ 0, 0, 0, true },
+		{ 0, 0, 9, false },
+		{ 0, 1, 0, false },
+		{ VIRTIO_GC_CARDS_BEGIN, 0, 9, true },
+		{ VIRTIO_GC_CARDS_BEGIN, 2, 9, true },
+		{ VIRTIO_GC_RANGES, 2, 0, true },
+		{ VIRTIO_GC_RANGES, 2, 9, false },
+		{ VIRTIO_GC_CARDS_BEGIN | VIRTIO_GC_RANGES, 2, 9, false },
+	};
+	u64 buf[9] = { 0 };
+	struct virtio_gc_req *req = (void *)buf;
+	struct virtio_gc_cards *cards = (void *)(req + 1);
+	struct dcm_gc_request r;
+
+	(void)state;
+	req->command = htole16(VIRTIO_GC_TRACE_CARDS);
+	cards->max = htole32(5);
+	for (u32 i = 0; i < ARRAY_SIZE(tried); i++) {
+		size_t len = 40 + tried[i].count * 16;
+
+		req->flags = htole16(tried[i].flags);
+		req->count = htole32(tried[i].count);
+		cards->shift = tried[i].shift;
+		/* [VGC-D-69] */
+		assert_int_equal(read_it(buf, len, 32 + 40, &all, &r),
+				 tried[i].good ? 0 : VIRTIO_GC_INVALID);
+		assert_int_equal(read_it(buf, len, 32 + 39, &all, &r),
+				 VIRTIO_GC_INVALID);
+		/* [VGC-D-8] */
+		cards->reserved[2] = 1;
+		assert_int_equal(read_it(buf, len, 4096, &all, &r),
+				 VIRTIO_GC_INVALID);
+		cards->reserved[2] = 0;
+	}
+}
+
 static const struct dcm_gc_layout plain = {
 	.bytes = 1 << 20,
 	.region_bytes = 64 << 10,
@@ -352,6 +398,39 @@ static void test_ranges_check(void **state)
 		assert_int_equal(dcm_gc_ranges_check(&plain, refs, 2),
 				 tried[i].good ? 0 : VIRTIO_GC_INVALID);
 	}
+}
+
+/* A card has a number of 32 bits, and lies in one region. */
+static void test_cards_check(void **state)
+{
+	struct dcm_gc_layout l = plain;
+	struct virtio_gc_region list = {
+		.region = htole32(15),
+		.flags = htole32(VIRTIO_GC_REGION_SOURCE |
+				 VIRTIO_GC_REGION_TARGET),
+		.top = htole64(1 << 20),
+	};
+
+	(void)state;
+	/* [VGC-D-69] */
+	for (u32 shift = 0; shift < 256; shift++)
+		assert_int_equal(dcm_gc_cards_check(&l, shift, &list, 1),
+				 shift >= 7 && shift <= 16 ? 0 :
+					 VIRTIO_GC_INVALID);
+	l.bytes = DCM_GC_SPACE_MAX;
+	l.region_bytes = 1 << 30;
+	list.top = htole64(16ull << 30);
+	for (u32 shift = 7; shift <= 16; shift++)
+		assert_int_equal(dcm_gc_cards_check(&l, shift, &list, 1),
+				 (DCM_GC_SPACE_MAX >> shift) - 1 < U32_MAX ?
+					 0 :
+					 VIRTIO_GC_INVALID);
+	list.region = htole32(1 << 14);
+	assert_int_equal(dcm_gc_cards_check(&l, 16, &list, 1),
+			 VIRTIO_GC_INVALID);
+	assert_int_equal(dcm_gc_cards_check(&l, 16, NULL, 0), 0);
+	assert_int_equal(dcm_gc_cards_check(&l, 16, &list, (1 << 14) + 1),
+			 VIRTIO_GC_INVALID);
 }
 
 static void test_layout(void **state)
@@ -572,6 +651,8 @@ int main(void)
 		cmocka_unit_test(test_values_by_feature),
 		cmocka_unit_test(test_bitmaps),
 		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_cards_check),
 		cmocka_unit_test(test_ranges_check),
 		cmocka_unit_test(test_layout),
 		cmocka_unit_test(test_types),

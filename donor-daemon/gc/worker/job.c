@@ -51,7 +51,7 @@ static const struct dcm_gc_limits limits = {
 		    1u << VIRTIO_GC_F_WHOLE | 1u << VIRTIO_GC_F_TAIL |
 		    1u << VIRTIO_GC_F_REPLACE | 1u << VIRTIO_GC_F_RANGES |
 		    1u << VIRTIO_GC_F_STATE | 1u << VIRTIO_GC_F_ASK |
-		    1u << VIRTIO_GC_F_CLEAR,
+		    1u << VIRTIO_GC_F_CLEAR | 1u << VIRTIO_GC_F_CARDS,
 	.spaces_max = DCM_GC_SPACES_MAX,
 	.request_max = DCM_GC_PAYLOAD_MAX,
 	.response_max = DCM_GC_PAYLOAD_MAX,
@@ -249,6 +249,26 @@ static u32 trace_results(struct worker_space *p, const struct dcm_gc_request *r,
 	return VIRTIO_GC_OK;
 }
 
+static u32 trace_cards(struct worker_space *p, const struct dcm_gc_request *r,
+		       struct dcm_gc_reply *out)
+{
+	const struct virtio_gc_cards *cards = r->body;
+	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
+
+	if (r->flags & VIRTIO_GC_CARDS_BEGIN)
+		result.status = dcm_gc_cards_begin(p->s, r->epoch, cards->shift,
+						   r->entries, r->count);
+	else if (dcm_gc_request_ranges(r))
+		result.status = dcm_gc_cards_ranges(p->s, r->epoch, r->entries,
+						    r->count);
+	if (!result.status)
+		result = dcm_gc_cards_next(p->s, r->epoch, (void *)out->entries,
+					   r->answer, &out->done.count,
+					   &out->done.value);
+	out->done.at = result.at;
+	return result.status;
+}
+
 static u32 regions_evacuate(struct worker_space *p,
 			    const struct dcm_gc_request *r,
 			    struct dcm_gc_reply *out)
@@ -340,6 +360,7 @@ static const struct command {
 	[VIRTIO_GC_TRACE_MET] = { .run = trace_met },
 	[VIRTIO_GC_TRACE_ASK] = { .run = trace_ask },
 	[VIRTIO_GC_TRACE_RESULTS] = { .run = trace_results },
+	[VIRTIO_GC_TRACE_CARDS] = { .run = trace_cards, .slow = true },
 	[VIRTIO_GC_EVACUATE] = { .run = regions_evacuate, .slow = true },
 	[VIRTIO_GC_UPDATE] = { .run = regions_update, .slow = true },
 	[VIRTIO_GC_FORWARD] = { .run = references_forward, .beside = true },
