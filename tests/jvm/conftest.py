@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
+from tests.framework.paths import TOP
 from tests.jvm.support import DONOR, Jvm, missing
 
 # With it nothing may be skipped: make test-jvm sets it.
@@ -46,3 +48,14 @@ def donors() -> Iterator[list[Donor]]:
     """Two donors of all tests: for 5 s each keeps memory of a JVM that has ended."""
     with tempfile.TemporaryDirectory(prefix="dcm-jvm-") as folder, two_donors(Path(folder)) as two:
         yield two
+
+
+@pytest.fixture(scope="session")
+def liar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libvgc that lies."""
+    folder = tmp_path_factory.mktemp("liar")
+    command = ["cc", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
+    command += [f"-I{TOP / 'guest-virtio-gc' / part}" for part in ("lib", "include")]
+    command += ["-o", str(folder / "libvgc.so.0"), str(TOP / "tests" / "jvm" / "liar.c")]
+    subprocess.run(command, check=True, timeout=60)
+    return folder

@@ -18,7 +18,11 @@
  *   types     an object of an unknown type is met
  *   endless   there is always one more type to take
  *   restless  donors are never quiet
+ *   cards     every other card is missing
+ *   outside   a card lies outside of the heap
+ *   nowhere   a reference goes into no region
  *   stale     no lie: memory of arrays has come to another donor
+ *   moved     no lie: so has a region that is searched for cards
  */
 #include <dlfcn.h>
 #include <libvgc.h>
@@ -29,10 +33,13 @@
 #include <virtio_gc.h>
 
 #define REGIONS 4096
+#define REGION_BYTES (1u << 20)	/* of a heap of 256 MiB */
 
 static void *real;
 /* of the regions of the last results: their counts are changed */
 static bool changed[REGIONS];
+/* of the trace in which a region has moved */
+static uint32_t moved_epoch;
 
 static bool lie_is(const char *lie)
 {
@@ -154,6 +161,46 @@ static void met_lie(struct vgc_call *c, struct virtio_gc_done *done)
 	}
 }
 
+static void cards_lie(struct vgc_call *c, struct virtio_gc_done *done)
+{
+	struct virtio_gc_card *card = (void *)(done + 1);
+
+	if (!done->count)
+		return;
+	if (lie_is("outside")) {
+		card->card = 0xfffffff0;
+	} else if (lie_is("nowhere")) {
+		card->region = 0xfffffff0;
+	} else if (lie_is("cards")) {
+		for (uint32_t i = 0; i < done->count / 2; i++)
+			card[i] = card[2 * i];
+		done->count /= 2;
+		c->answer_bytes = sizeof(*done) + done->count * sizeof(*card);
+	}
+}
+
+/* Once in a trace the first of the regions that are searched has moved. */
+static bool region_moves(struct vgc_call *c, struct virtio_gc_done *done)
+{
+	const struct virtio_gc_region *region = c->entries;
+	uint32_t i = 0;
+
+	if (c->command != VIRTIO_GC_TRACE_CARDS || !lie_is("moved") ||
+	    c->flags != VIRTIO_GC_CARDS_BEGIN || c->epoch == moved_epoch)
+		return false;
+	while (i < c->count && !(region[i].flags & VIRTIO_GC_REGION_SOURCE))
+		i++;
+	if (i == c->count)
+		return false;
+	moved_epoch = c->epoch;
+	memset(done, 0, sizeof(*done));
+	done->status = VIRTIO_GC_STALE;
+	done->donor = VIRTIO_GC_NO_DONOR;
+	done->at = (region[i].top - 1) / REGION_BYTES * REGION_BYTES;
+	c->answer_bytes = sizeof(*done);
+	return true;
+}
+
 int vgc_do(struct vgc *v, struct vgc_call *c)
 {
 	int (*f)(struct vgc *, struct vgc_call *) = lookup("vgc_do");
@@ -168,6 +215,8 @@ int vgc_do(struct vgc *v, struct vgc_call *c)
 		c->answer_bytes = sizeof(*done);
 		return 0;
 	}
+	if (region_moves(c, done))
+		return 0;
 	int rc = f(v, c);
 
 	if (rc || done->status != VIRTIO_GC_OK)
@@ -189,6 +238,9 @@ int vgc_do(struct vgc *v, struct vgc_call *c)
 		break;
 	case VIRTIO_GC_TRACE_MET:
 		met_lie(c, done);
+		break;
+	case VIRTIO_GC_TRACE_CARDS:
+		cards_lie(c, done);
 		break;
 	}
 	return 0;

@@ -210,6 +210,15 @@ def run_tool(name: str, *args: str | Path) -> str:
     return done.stdout
 
 
+def lying(liar: Path, lie: str) -> dict[str, str]:
+    """The environment in which a JVM's donors tell this lie."""
+    return {
+        "LD_LIBRARY_PATH": f"{liar}:{BUILD / 'lib'}",
+        "REAL_LIBVGC": str(BUILD / "lib" / "libvgc.so.0"),
+        "LIE": lie,
+    }
+
+
 class Asked:
     """A program that collects its heap when it is asked to, while tools look at it."""
 

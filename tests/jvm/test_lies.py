@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
-from tests.framework.paths import BUILD, TOP
-from tests.jvm.support import DONOR, LIMIT_S, Asked, Jvm, configure, on_donors, recorded
+from tests.jvm.support import DONOR, LIMIT_S, Asked, Jvm, configure, lying, on_donors, recorded
 from tests.jvm.test_cycle import CHECK, CHECKED
 from tests.jvm.test_events import recording
 from tests.jvm.test_mark import BY_ITSELF, DIAGNOSE, MARK, VERIFY, marked
@@ -34,26 +33,6 @@ FOUND = {
     "types": "donors met an object of a type that they do not have",
     "endless": "donors find no end of what they have met",
 }
-
-
-@pytest.fixture(scope="module")
-def liar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libvgc that lies."""
-    folder = tmp_path_factory.mktemp("liar")
-    command = ["cc", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
-    command += [f"-I{TOP / 'guest-virtio-gc' / part}" for part in ("lib", "include")]
-    command += ["-o", str(folder / "libvgc.so.0"), str(TOP / "tests" / "jvm" / "liar.c")]
-    subprocess.run(command, check=True, timeout=60)
-    return folder
-
-
-def lying(liar: Path, lie: str) -> dict[str, str]:
-    """The environment in which a JVM's donors tell this lie."""
-    return {
-        "LD_LIBRARY_PATH": f"{liar}:{BUILD / 'lib'}",
-        "REAL_LIBVGC": str(BUILD / "lib" / "libvgc.so.0"),
-        "LIE": lie,
-    }
 
 
 @pytest.mark.parametrize("lie", FOUND)

@@ -12,10 +12,12 @@
 #include "gc/g1/g1CollectedHeap.inline.hpp"
 #include "gc/g1/g1ConcurrentMark.inline.hpp"
 #include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
+#include "gc/g1/g1DonorCards.hpp"
 #include "gc/g1/g1DonorCycleCheck.hpp"
 #include "gc/g1/g1DonorMark.hpp"
 #include "gc/g1/g1HeapRegion.inline.hpp"
 #include "gc/g1/g1ThreadLocalData.hpp"
+#include "gc/shared/donor/donorFeatures.hpp"
 #include "gc/shared/donor/donorStatus.hpp"
 #include "gc/shared/referenceProcessor.hpp"
 #include "gc/shared/satbMarkQueue.hpp"
@@ -278,6 +280,9 @@ bool G1DonorMark::merge(DonorTrace* trace) {
   bool ok = trace->sizes(0, count, live);
   bool flushed = false;
 
+  if (DonorRebuild && DonorFeatures::can_find_cards()) {
+    G1DonorCards::note_marked(trace->epoch());
+  }
   while (ok && _merged < _regions.length()) {
     const uint first = _regions.at(_merged).region;
     const uint some = MIN2(most, count - first);
@@ -383,6 +388,7 @@ void G1DonorMark::failed(DonorTrace* trace) {
   uint64_t at;
 
   trace->end(false, 0, 0);
+  G1DonorCards::forget();
   if (_cm->has_aborted()) {
     log_debug(gc, donor)("Donors' marks are not needed: the concurrent cycle has ended");
     return;
@@ -443,6 +449,7 @@ void G1DonorMark::mark() {
 }
 
 void G1DonorMark::before_marking(G1ConcurrentMark* cm) {
+  G1DonorCards::forget();
   G1DonorCycleCheck::drop();
   if (_heap_errors > HeapErrorsMax ||
       !DonorTrace::is_possible(G1HeapRegion::GrainBytes, "G1 marks by itself", &_impossible_said)) {

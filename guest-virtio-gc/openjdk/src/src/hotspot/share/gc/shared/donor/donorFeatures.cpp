@@ -31,6 +31,7 @@ static const struct {
   { VIRTIO_GC_F_ASK, "ASK", true },
   { VIRTIO_GC_F_BITMAPS, "BITMAPS", true },
   { VIRTIO_GC_F_CLEAR, "CLEAR", true },
+  { VIRTIO_GC_F_CARDS, "CARDS", false },
 };
 
 static bool has(uint bit) {
@@ -57,6 +58,10 @@ bool DonorFeatures::can_trace(size_t region_bytes, outputStream* why) {
     }
   }
   return true;
+}
+
+bool DonorFeatures::can_find_cards() {
+  return has(VIRTIO_GC_F_CARDS);
 }
 
 void DonorFeatures::print(outputStream* st) {

@@ -21,6 +21,8 @@ public:
   // It can trace a heap of such regions.  False: why says why not.
   static bool can_trace(size_t region_bytes, outputStream* why);
 
+  static bool can_find_cards();
+
   // The names of those that it has: "TRACE CONCURRENT"
   static void print(outputStream* st);
 };

@@ -68,17 +68,20 @@ void DonorSpace::fail(const char* format, ...) {
     FLAG_SET_ERGO(flag, false);                                       \
   } while (0)
 
+#define DONOR_FLAG_OF_G1(flag)                                        \
+  do {                                                                \
+    if (flag && (DonorHeap == nullptr || !UseG1GC)) {                 \
+      warning(#flag " is turned off: it needs -XX:DonorHeap and G1"); \
+      FLAG_SET_ERGO(flag, false);                                     \
+    }                                                                 \
+  } while (0)
+
 void DonorSpace::initialize() {
   char message[512];
 
-  if (DonorCheck && (DonorHeap == nullptr || !UseG1GC)) {
-    warning("DonorCheck is turned off: it needs -XX:DonorHeap and G1");
-    FLAG_SET_ERGO(DonorCheck, false);
-  }
-  if (DonorMark && (DonorHeap == nullptr || !UseG1GC)) {
-    warning("DonorMark is turned off: it needs -XX:DonorHeap and G1");
-    FLAG_SET_ERGO(DonorMark, false);
-  }
+  DONOR_FLAG_OF_G1(DonorCheck);
+  DONOR_FLAG_OF_G1(DonorMark);
+  DONOR_FLAG_OF_G1(DonorRebuild);
   if (DonorHeap == nullptr) {
     return;
   }

@@ -162,6 +162,7 @@ public:
   // Weak objects whose referents were not met and not kept
   int unkept() const { return _unkept.length(); }
   uint64_t unkept_at(int i) const { return _unkept.at(i); }
+  uint32_t epoch() const { return _epoch; }
   uint64_t roots_sent() const { return _roots_sent; }
   uint turns() const { return _turns; }
 

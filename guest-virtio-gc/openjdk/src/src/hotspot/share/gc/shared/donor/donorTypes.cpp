@@ -180,12 +180,11 @@ void DonorTypes::remember() const {
   _count = _types.length();
 }
 
-bool DonorTypes::send(outputStream* why) const {
+bool DonorTypes::send_as(uint16_t flags, outputStream* why) const {
   const size_t room = DonorSpace::request_max() - sizeof(struct virtio_gc_req) - sizeof(struct virtio_gc_types);
   int type = 0;
   int run = 0;
 
-  _count = 0;
   while (type < _types.length()) {
     const int first_type = type;
     const int first_run = run;
@@ -201,7 +200,7 @@ bool DonorTypes::send(outputStream* why) const {
     memset(&head, 0, sizeof(head));
     head.runs = run - first_run;
     DonorCommand add(VIRTIO_GC_TYPES_ADD, 0);
-    add.set_flags(first_type == 0 ? VIRTIO_GC_TYPES_REPLACE : 0);
+    add.set_flags(first_type == 0 ? flags : 0);
     add.set_arg(&head);
     add.set_entries(_types.adr_at(first_type), type - first_type);
     add.set_tail(run == first_run ? nullptr : _runs.adr_at(first_run), head.runs * sizeof(struct virtio_gc_run));
@@ -210,11 +209,38 @@ bool DonorTypes::send(outputStream* why) const {
       return false;
     }
   }
+  return true;
+}
+
+bool DonorTypes::send(outputStream* why) const {
+  _count = 0;
+  if (!send_as(VIRTIO_GC_TYPES_REPLACE, why)) {
+    return false;
+  }
   remember();
   return true;
 }
 
-Klass* DonorTypes::klass(uint64_t id) {
+bool DonorTypes::send_new(outputStream* why) const {
+  DonorTypes others;
+  int run = 0;
+
+  for (int i = 0; i < _types.length(); i++) {
+    const struct virtio_gc_type& type = _types.at(i);
+    const int end = run + type.runs;
+    if (is_known(type.id)) {
+      run = end;
+      continue;
+    }
+    others._types.append(type);
+    for (; run < end; run++) {
+      others._runs.append(_runs.at(run));
+    }
+  }
+  return others.send_as(0, why);
+}
+
+bool DonorTypes::is_known(uint64_t id) {
   int low = 0;
   int high = _count;
 
@@ -226,7 +252,11 @@ Klass* DonorTypes::klass(uint64_t id) {
       high = middle;
     }
   }
-  return low < _count && _ids[low] == id ? CompressedKlassPointers::decode_not_null((narrowKlass)id) : nullptr;
+  return low < _count && _ids[low] == id;
+}
+
+Klass* DonorTypes::klass(uint64_t id) {
+  return is_known(id) ? CompressedKlassPointers::decode_not_null((narrowKlass)id) : nullptr;
 }
 
 Klass* DonorTypes::klass_at(uint64_t address) {

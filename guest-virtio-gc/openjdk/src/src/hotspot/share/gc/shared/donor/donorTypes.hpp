@@ -44,6 +44,8 @@ class DonorTypes : public StackObj {
   GrowableArrayCHeap<struct virtio_gc_type, mtGC> _types;
   GrowableArrayCHeap<struct virtio_gc_run, mtGC> _runs;
 
+  static bool is_known(uint64_t id);
+  bool send_as(uint16_t flags, outputStream* why) const;
   void remember() const;
 
   friend class DonorTypesClosure;
@@ -58,6 +60,10 @@ public:
 
   // Replace the types on donors by what was taken.  No trace may run.
   bool send(outputStream* why) const;
+
+  // Add those of what was taken that donors do not have.  Of a number that they have
+  // the class can be another now: no object of that is met in what was traced.
+  bool send_new(outputStream* why) const;
 
   // The class of a type that donors have; null: they do not have this type.
   static Klass* klass(uint64_t id);

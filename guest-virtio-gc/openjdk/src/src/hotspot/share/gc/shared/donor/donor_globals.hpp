@@ -23,6 +23,11 @@
           "Let donors trace the old generation in concurrent cycles of "    \
           "G1, which marks itself where they fail")                         \
                                                                             \
+  product(bool, DonorRebuild, false,                                        \
+          "Keep the marks of old regions of G1, instead of reading them to "\
+          "overwrite dead objects; with DonorMark let donors find what "    \
+          "remembered sets are rebuilt from")                               \
+                                                                            \
   product(bool, DonorCheck, false, DIAGNOSTIC,                              \
           "In each full collection of G1 let donors trace the heap too, "   \
           "and compare their marks with G1's; with DonorMark do so in "     \
