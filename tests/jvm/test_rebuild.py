@@ -13,6 +13,7 @@ from tests.framework.donor import Donor
 from tests.jvm.support import (
     LAYOUTS,
     LIMIT_S,
+    Asked,
     Jvm,
     churned,
     configure,
@@ -21,6 +22,7 @@ from tests.jvm.support import (
     on_donors,
 )
 from tests.jvm.test_mark import BY_ITSELF, CHURN, MARK, VERIFY, marked, right
+from tests.jvm.test_state import state
 
 REBUILD = (*MARK, "-XX:+DonorRebuild")
 FOUND = re.compile(r"GC\(\d+\) Donors have found (\d+) cards in (\d+) regions; (\d+) late objects")
@@ -138,6 +140,21 @@ def test_a_search_that_fails(
     assert re.search(r"^ok 4$", said, re.M), said
     assert f"{G1_REBUILDS}{why}" in said and not found(said), said
     assert marked(said) and BY_ITSELF not in said, said
+
+
+def test_what_jcmd_says(jvm: Jvm, own_donors: list[Donor], short_tmp: Path) -> None:
+    """GC.donors counts the searches that the log tells of."""
+    config = configure(short_tmp, own_donors, "shm")
+    flags = [*on_donors(config, "G1", "gc", "gc+donor"), *REBUILD]
+    with Asked(jvm, short_tmp, *flags) as program:
+        assert state(program)["Searches for cards"] == "0 succeeded, 0 failed"
+        said = program.collect(10)
+        counted = f"{len(found(said))} succeeded, 0 failed"
+        assert found(said) and state(program)["Searches for cards"] == counted, said
+        # Dead objects are in the way of one that walks through the heap.
+        assert "Heap dump file created" in program.jcmd(
+            "GC.heap_dump", "-all=true", str(short_tmp / "heap.hprof")
+        )
 
 
 def test_a_region_that_has_moved(

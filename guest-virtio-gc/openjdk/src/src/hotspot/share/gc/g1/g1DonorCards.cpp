@@ -16,7 +16,9 @@
 #include "gc/g1/g1OopClosures.inline.hpp"
 #include "gc/shared/donor/donorCommand.hpp"
 #include "gc/shared/donor/donorSpace.hpp"
+#include "gc/shared/donor/donorStatus.hpp"
 #include "gc/shared/donor/donorTypes.hpp"
+#include "gc/shared/gcId.hpp"
 #include "gc/shared/suspendibleThreadSet.hpp"
 #include "logging/log.hpp"
 #include "memory/iterator.inline.hpp"
@@ -343,12 +345,14 @@ void G1DonorCards::run() {
   const uint late = _late_count;
   forget();
   if (rebuilt) {
+    DonorStatus::search_succeeded();
     log_info(gc, donor)("Donors have found " UINT64_FORMAT " cards in %zu regions; %u late objects, %u commands; %.1fms",
                         _cards, _done.count_one_bits(), late, _commands, (Ticks::now() - start).seconds() * 1000.0);
     return;
   }
   _done.clear();
   if (!_cm->has_aborted()) {
+    DonorStatus::search_failed(GCId::current_or_undefined(), _failure.base());
     log_info(gc, donor)("G1 rebuilds remembered sets by itself: %s", _failure.base());
   }
 }

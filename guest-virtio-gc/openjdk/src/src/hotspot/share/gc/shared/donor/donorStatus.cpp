@@ -48,12 +48,28 @@ void DonorStatus::trace_given_up(DonorTrace::Purpose purpose) {
   _state.traces[purpose].given_up++;
 }
 
-void DonorStatus::trace_failed(DonorTrace::Purpose purpose, uint gc_id, const char* why) {
-  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
-  _state.traces[purpose].failed++;
+// With the lock
+void DonorStatus::failed(uint gc_id, const char* why) {
   _state.failure_ms = os::javaTimeMillis();
   _state.failure_gc = gc_id;
   jio_snprintf(_state.failure, sizeof(_state.failure), "%s", why);
+}
+
+void DonorStatus::trace_failed(DonorTrace::Purpose purpose, uint gc_id, const char* why) {
+  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  _state.traces[purpose].failed++;
+  failed(gc_id, why);
+}
+
+void DonorStatus::search_succeeded() {
+  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  _state.searches_succeeded++;
+}
+
+void DonorStatus::search_failed(uint gc_id, const char* why) {
+  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  _state.searches_failed++;
+  failed(gc_id, why);
 }
 
 void DonorStatus::leave_out(uint cycles) {
@@ -91,6 +107,9 @@ void DonorStatus::print_marking(outputStream* st, const State& state) {
     st->print_cr("Concurrent marking: by donors");
   }
   print_traces(st, state, DonorCheck ? DonorTrace::ConcurrentMarkCheck : DonorTrace::ConcurrentMark);
+  if (DonorRebuild) {
+    st->print_cr("Searches for cards: %u succeeded, %u failed", state.searches_succeeded, state.searches_failed);
+  }
   st->print_cr("Cycles in which donors were not asked: %u", state.cycles_left_out);
   if (state.cycles_to_leave_out == Never) {
     st->print_cr("Donors are asked again: not any more");

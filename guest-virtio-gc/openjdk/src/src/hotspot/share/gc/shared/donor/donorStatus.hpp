@@ -34,6 +34,8 @@ private:
   // With the lock
   struct State {
     Traces traces[DonorTrace::Purposes];
+    uint searches_succeeded;
+    uint searches_failed;
     uint cycles_left_out;
     uint cycles_to_leave_out;
     jlong failure_ms;
@@ -48,6 +50,7 @@ private:
   static volatile uint64_t _bytes_sent;
   static volatile uint64_t _bytes_received;
 
+  static void failed(uint gc_id, const char* why);
   static void print_traces(outputStream* st, const State& state, DonorTrace::Purpose purpose);
   static void print_marking(outputStream* st, const State& state);
   static void print_failure(outputStream* st, const State& state);
@@ -61,6 +64,10 @@ public:
   // The collection has ended before the trace.
   static void trace_given_up(DonorTrace::Purpose purpose);
   static void trace_failed(DonorTrace::Purpose purpose, uint gc_id, const char* why);
+
+  // Donors have found the cards of remembered sets, or not.
+  static void search_succeeded();
+  static void search_failed(uint gc_id, const char* why);
 
   // Donors are not asked in so many concurrent cycles to come.
   static void leave_out(uint cycles);
