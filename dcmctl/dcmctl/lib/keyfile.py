@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 from pathlib import Path
 
@@ -108,7 +107,7 @@ def generate(path: Path, tenant: str, size: int, append: bool) -> None:
     check_tenant(tenant)
     if not KEY_MIN <= size <= KEY_MAX:
         raise UsageError(f"a key has {KEY_MIN} to {KEY_MAX} bytes, not {size}")
-    line = f"{tenant}:{secrets.token_hex(size)}\n"
+    line = f"{tenant}:{os.urandom(size).hex()}\n"
     if append and path.exists():
         if tenant in tenants(path):
             raise DcmError(f"key file {path} holds a key of tenant '{tenant}' already")

@@ -22,14 +22,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
 
 from dcmctl.lib import installation
 from dcmctl.lib.address import NAME, Donor
 from dcmctl.lib.errors import DcmError, printable
 from dcmctl.lib.units import PAGE, SIZE_MAX, exact_size, format_size, parse_size
 from dcmctl.libvirt import balloon
-from dcmctl.libvirt.xmltree import Edit, Element, parse
+from dcmctl.libvirt.xmltree import Edit, Element, escape, parse, quoted
 from dcmctl.pager.settings import BUDGET_MIN, DONORS_MAX, REDUNDANCY
 
 NAMESPACE = "urn:kvm-dcm:domain:1"
@@ -77,22 +76,22 @@ class Memory:
 
     def to_xml(self) -> str:
         """The element as lines; the first one is not indented."""
-        open_tag = f"<{PREFIX}:memory xmlns:{PREFIX}={quoteattr(NAMESPACE)}"
-        open_tag += f" direct={quoteattr(exact_size(self.direct))}"
+        open_tag = f"<{PREFIX}:memory xmlns:{PREFIX}={quoted(NAMESPACE)}"
+        open_tag += f" direct={quoted(exact_size(self.direct))}"
         if self.redundancy:
-            open_tag += f" redundancy={quoteattr(self.redundancy)}"
+            open_tag += f" redundancy={quoted(self.redundancy)}"
         if self.seal:
-            open_tag += f" seal={quoteattr(self.seal)}"
+            open_tag += f" seal={quoted(self.seal)}"
         if self.pager != "kernel":
-            open_tag += f" pager={quoteattr(self.pager)}"
+            open_tag += f" pager={quoted(self.pager)}"
         if self.added:
-            open_tag += f" added={quoteattr(' '.join(self.added))}"
+            open_tag += f" added={quoted(' '.join(self.added))}"
         if self.emulator:
-            open_tag += f" emulator={quoteattr(self.emulator)}"
+            open_tag += f" emulator={quoted(self.emulator)}"
         if not self.chosen:
             return f"{open_tag}/>"
-        lines = [f"  <{PREFIX}:donor name={quoteattr(name)}/>" for name in self.donors]
-        lines += [f"  <{PREFIX}:group name={quoteattr(name)}/>" for name in self.groups]
+        lines = [f"  <{PREFIX}:donor name={quoted(name)}/>" for name in self.donors]
+        lines += [f"  <{PREFIX}:group name={quoted(name)}/>" for name in self.groups]
         return "\n".join([f"{open_tag}>", *lines, f"</{PREFIX}:memory>"])
 
 
