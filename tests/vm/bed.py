@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import http.client
 import json
 import os
 import shlex
@@ -360,8 +361,19 @@ class Bed(Machine):
         return self.channel.ask("get", 120, path=path)[1]
 
     def connect(self, path: str, timeout: float = 30) -> socket.socket:
-        """Connect to a UNIX socket in L1."""
+        """Connect to a UNIX socket in L1, or to ADDRESS:PORT there."""
         return self.channel.stream(path, timeout)
+
+    def status(self, port: int) -> dict[str, Any]:
+        """What a donor says at /status. Asked from here: a program in L1 takes seconds to start."""
+        with self.connect(f"127.0.0.1:{port}") as sock:
+            sock.sendall(b"GET /status HTTP/1.0\r\n\r\n")
+            answer = http.client.HTTPResponse(sock)
+            answer.begin()
+            text = answer.read()
+        assert answer.status == 200, text
+        found: dict[str, Any] = json.loads(text)
+        return found
 
     def insmod(self, module: Path, *params: str) -> str:
         """Load a module of the host's; its name in L1."""

@@ -100,7 +100,8 @@ class Debian(Machine):
         return self.bed.run(["sh", "-c", enter, command], timeout)
 
     def started(self) -> bool:
-        said = self.run("systemctl is-system-running").stdout.strip()
+        # It waits there: each question costs the emulated processor what the start needs.
+        said = self.run("systemctl is-system-running --wait", 400).stdout.strip()
         return said in ("running", "degraded")
 
     def why_not_started(self) -> str:

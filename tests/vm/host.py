@@ -34,11 +34,6 @@ MIB = 1 << 20
 # Of emulated processors; nothing is judged by them.
 LONG = 240.0 * debug.PATIENCE
 
-STATUS = (
-    "import sys, urllib.request as u;"
-    "print(u.urlopen('http://127.0.0.1:' + sys.argv[1] + '/status', timeout=20).read().decode())"
-)
-
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
@@ -113,13 +108,11 @@ class Donor:
         """Empty if it has ended, perhaps just now."""
         if self.job.poll() is not None:
             return {}
-        ran = self.bed.run(["python3", "-c", STATUS, str(self.port)])
-        if "Connection refused" in ran.stderr:
+        try:
+            return self.bed.status(self.port)
+        except ConnectionError:
             self.job.wait(60)
             return {}
-        assert ran.rc == 0, ran
-        status: dict[str, Any] = json.loads(ran.stdout)
-        return status
 
     def used(self) -> int:
         """Bytes that are lent; none any more by one that has ended."""

@@ -7,7 +7,6 @@ is not tested here, all else is. rdma_peer.py, in L1, is the hosts that a donor 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,10 +87,7 @@ def donor(bed: Bed, name: str = "donor", port: int = 7400, evict: str = "30s",
 
 
 def status(bed: Bed, port: int = 7400) -> dict[str, Any]:
-    text = bed.must(["python3", "-c", "import sys, urllib.request as u; sys.stdout.write("
-                     f"u.urlopen('http://127.0.0.1:{port + 2350}/status').read().decode())"])
-    found: dict[str, Any] = json.loads(text)
-    return found
+    return bed.status(port + 2350)
 
 
 def pager(bed: Bed, ports: dict[str, int], **vm: str) -> str:

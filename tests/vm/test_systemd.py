@@ -9,7 +9,6 @@ is the real one. Its kernel is L1's, which has dcmfs.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from tests.vm.bed import Bed
 from tests.vm.job import Job, Ran
 from tests.vm.conftest import NewBed
 from tests.vm.rdma import ADDRESS, rxe
-from tests.vm.host import MODULE, MOUNT, STATUS, TOOL, VERBS, until
+from tests.vm.host import MODULE, MOUNT, TOOL, VERBS, until
 from tests.vm.host import built as built
 
 ROOT = "/systemd/root"
@@ -105,7 +104,9 @@ class Machine:
         join = 'echo $$ >/sys/fs/cgroup/systemd/cgroup.procs; exec "$@"'
         self.job: Job = bed.spawn(["sh", "-c", join, "-", *inside])
         until(lambda: self.run("true").rc == 0, "systemd is there")
-        until(lambda: "running" in self.run("systemctl is-system-running").stdout, self.log, 120)
+        # It waits there: each question costs the emulated processor what the start needs.
+        ask = "systemctl is-system-running --wait"
+        until(lambda: "running" in self.run(ask, 120).stdout, self.log, 120)
 
     def run(self, command: str, timeout: float = 60) -> Ran:
         find = f"pgrep -P {self.job.pid} -f unit=sysinit.target"
@@ -171,8 +172,7 @@ class Machine:
         return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
 
     def donor(self) -> dict[str, Any]:
-        status: dict[str, Any] = json.loads(self.bed.must(["python3", "-c", STATUS, "9100"]))
-        return status
+        return self.bed.status(9100)
 
     def lent(self) -> int:
         return int(self.donor()["memory"]["used_bytes"])

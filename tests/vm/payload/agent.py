@@ -3,8 +3,8 @@
 
 Both ways: a line of JSON, in it "n", the number of bytes that follow raw. Every
 request has an id that its answer bears; each has a thread of its own, so a
-command that hangs holds up no other. A stream (a UNIX socket in here, seen out
-there) is a request whose answers go on.
+command that hangs holds up no other. A stream (a socket in here, seen out there)
+is a request whose answers go on.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ POWER_OFF = 0x4321FEDC
 KVM_CREATE_VM = 0xAE01
 Head = dict[str, Any]
 Reply = tuple[Head, bytes]
+
+
+def connected(to: str) -> socket.socket:
+    """A connection to a UNIX socket, which begins with a slash, or to ADDRESS:PORT."""
+    if not to.startswith("/"):
+        address, _, port = to.rpartition(":")
+        return socket.create_connection((address, int(port)), 20)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(to)
+    return sock
 
 
 def find_port() -> Path:
@@ -214,9 +224,8 @@ class Agent:
         return {}, Path(head["path"]).read_bytes()
 
     def do_stream(self, number: int, head: Head, body: bytes) -> Reply:
-        """Connect to a UNIX socket; "end" in an answer is its end."""
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(head["path"])
+        """Connect; "end" in an answer is its end."""
+        with connected(head["path"]) as sock:
             self.streams[number] = queue.SimpleQueue()
             self.send({"id": number, "open": True})
             threading.Thread(target=self.feed, args=(number, sock), daemon=True).start()
