@@ -131,6 +131,22 @@ def donor(
         kill_group(proc)
 
 
+def ask_pager(path: Path) -> dict[str, Any]:
+    """The status of the pager that listens there."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(1.0)
+        s.connect(os.fspath(path))
+        s.sendall(b'{"cmd":"status"}\n')
+        answer = b""
+        while not answer.endswith(b"\n"):
+            data = s.recv(65536)
+            if not data:
+                break
+            answer += data
+    found = json.loads(answer)
+    return found if isinstance(found, dict) else {}
+
+
 class StatusSampler(threading.Thread):
     """The last status a pager gave before its program ended, asked every so many seconds."""
 
@@ -146,27 +162,12 @@ class StatusSampler(threading.Thread):
         while not self._halt.wait(self._every):
             for path in (self._runtime / "vm").glob("*.sock"):
                 with contextlib.suppress(OSError, ValueError):
-                    self.last, self.when = self._ask(path), time.monotonic()
+                    self.last, self.when = ask_pager(path), time.monotonic()
 
     def stop(self) -> dict[str, Any]:
         self._halt.set()
         self.join()
         return self.last
-
-    @staticmethod
-    def _ask(path: Path) -> dict[str, Any]:
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(1.0)
-            s.connect(os.fspath(path))
-            s.sendall(b'{"cmd":"status"}\n')
-            answer = b""
-            while not answer.endswith(b"\n"):
-                data = s.recv(65536)
-                if not data:
-                    break
-                answer += data
-        found = json.loads(answer)
-        return found if isinstance(found, dict) else {}
 
 
 def pager_note(p: object) -> str:

@@ -1,157 +1,38 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows of our JVM: what its libjvm costs without the flag, and plain G1 with a heap on donors.
+"""Rows of our JVM: what its libjvm costs without the flag, and with a heap on donors.
 
-G1 collects by itself here: donors only keep pages. Timed is a process from its start to its end.
+In the first rows G1 collects by itself, donors only keep pages, and a process is timed from its
+start to its end. The last rows are of concurrent cycles (cycles.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import hashlib
-import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.jvm import support
 
-from . import donors, gc, host, report
+from . import cycles, host, report
+from .java import Bench, Outcome, Scale, counts, pager_config, two_donors
 
 # The ids of the table, in its order: what, target.
 ROWS: dict[str, tuple[str, str]] = {
     "off": ("the patched JVM without the flag against the stock one", "0.98 to 1.02 x"),
     "slowdown-50": ("plain G1, half of the heap direct, against all memory", "<= 1.15 x"),
     "slowdown-25": ("plain G1, a quarter of the heap direct, against all memory", "<= 1.5 x"),
+    "end-to-end-50": ("half of the heap direct, plain G1's time over that with donors", ">= 1.5 x"),
+    "end-to-end-25": ("a quarter direct, plain G1's time over that with donors' help", ">= 2 x"),
+    "mark-speed": ("concurrent marking at 25 % direct, plain G1's time over ours", ">= 10 x"),
+    "start-pause": ("concurrent start pause at 25 % direct, over plain G1's in memory", "<= 1.1 x"),
+    "old-fetched": ("% of the old generation brought in by a concurrent cycle at 25 %", "< 5 %"),
 }
+CYCLES = ("mark-speed", "start-pause", "old-fetched")
 MOST = {"slowdown-50": 1.15, "slowdown-25": 1.5}
-SLAB_MIB = 16
-LIMIT_S = 1200.0
-ASK_S = 0.2  # between two questions to the pager
-
-
-@dataclasses.dataclass(frozen=True)
-class Scale:
-    """How much to measure. @tiny: sizes that only show that everything runs."""
-
-    build: Path
-    repeat: int
-    tiny: bool = False
-
-    @property
-    def heap_mib(self) -> int:
-        return 96 if self.tiny else support.HEAP_MIB
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """A Java program that checks itself, or whose files are compared."""
-
-    name: str
-    args: tuple[str, ...]
-    files: bool = False  # its answer is the files it makes, in the folder that it gets
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """One run: seconds from start to end, the answer, and what the pager has counted."""
-
-    seconds: float
-    cpu_s: float
-    answer: str
-    pager: Mapping[str, Any]
-    age_s: float  # of the counts when the program had ended
-
-
-def programs(s: Scale, source: Path) -> list[Program]:
-    """Those of tests/jvm: one whose old generation changes all the time, and javac."""
-    operations, methods = ("20000", 100) if s.tiny else ("600000", 1500)
-    source.write_text(support.large_source(methods), encoding="utf-8")
-    return [
-        Program("churn", ("Churn", "24" if s.tiny else "110", operations, "11", "2", "3")),
-        Program("javac", (*support.JAVAC, str(source)), files=True),
-    ]
-
-
-@contextlib.contextmanager
-def two_donors(s: Scale, folder: Path) -> Iterator[list[donors.Donor]]:
-    """Two donors on a core of their own, in the clear."""
-    daemon, options = s.build / "bin" / "dcm-donord", {"slab-size": f"{SLAB_MIB}M"}
-    cpus = gc.cpus()[1]
-    with (
-        donors.donor(daemon, folder / "a", cpus=cpus, options=options) as a,
-        donors.donor(daemon, folder / "b", cpus=cpus, options=options, keys=a.keys) as b,
-    ):
-        yield [a, b]
-
-
-def answer_of(program: Program, ran: host.Ran, out: Path) -> str:
-    """What the program has said, or a hash of all that it has made."""
-    if not program.files:
-        return ran.output.decode(errors="replace").strip()
-    made = hashlib.sha256()
-    found = sorted(path for path in out.rglob("*") if path.is_file())
-    for path in found:
-        made.update(f"{path.relative_to(out)}\n".encode() + path.read_bytes())
-    return f"{len(found)} files {made.hexdigest()[:16]}"
-
-
-class Bench:
-    """Our JVM beside the stock one, compiled programs, and runs of them."""
-
-    def __init__(self, s: Scale, folder: Path) -> None:
-        self.scale = s
-        self.folder = folder
-        self.jvm = support.Jvm(folder)
-        self.programs = programs(s, folder / "Large.java")
-
-    def run(self, program: Program, *flags: str, ours: bool, paged: bool = False) -> Outcome:
-        """Run it once, with what the pager counted; its answer must be there."""
-        out, runtime = self.folder / "out", self.folder / "run"
-        shutil.rmtree(out, ignore_errors=True)
-        out.mkdir()
-        args = [*flags, "-XX:+UseG1GC", f"-Xmx{self.scale.heap_mib}m", *program.args]
-        if program.files:
-            args += ["-d", str(out)]
-        sampler = donors.StatusSampler(runtime, ASK_S)
-        sampler.start()
-        try:
-            ran = host.run(
-                self.jvm.command(*args, ours=ours),
-                timeout=LIMIT_S,
-                cpus=gc.cpus()[0],
-                env=gc.with_libdcm(self.scale.build, runtime),
-            )
-            age = time.monotonic() - sampler.when
-        finally:
-            pager = sampler.stop()
-        if ran.timed_out:
-            raise host.BenchError(f"{program.name} ran into its time limit")
-        if ran.status:
-            raise host.BenchError(f"{program.name}: status {ran.status}: {ran.error[-300:]}")
-        if paged and not pager:
-            raise host.BenchError(f"{program.name}: its pager was never asked how it is")
-        answer = answer_of(program, ran, out)
-        return Outcome(ran.seconds, ran.user + ran.system, answer, pager, age)
-
-    def pair(
-        self, program: Program, left: Callable[[], Outcome], right: Callable[[], Outcome]
-    ) -> list[tuple[Outcome, Outcome]]:
-        """Runs of both sides in turn, after one of each that does not count; equal answers."""
-        found = []
-        for turn in range(self.scale.repeat + 1):
-            # What the machine does meanwhile is in both the same.
-            if turn % 2:
-                b, a = right(), left()
-            else:
-                a, b = left(), right()
-            if a.answer != b.answer:
-                raise host.BenchError(f"{program.name}: {a.answer} is not {b.answer}")
-            found.append((a, b))
-        return found[1:]
+LEAST = {"end-to-end-50": 1.5, "end-to-end-25": 2.0}
 
 
 def ratio(runs: Sequence[tuple[Outcome, Outcome]]) -> float:
@@ -171,17 +52,6 @@ def raw(runs: Sequence[tuple[Outcome, Outcome]]) -> list[dict[str, Any]]:
         }
         for a, b in runs
     ]
-
-
-def counts(pager: Mapping[str, Any]) -> dict[str, int]:
-    """Faults, pages brought in and pages written back, as the pager counted them."""
-    if not pager:
-        return {}
-    return {
-        "faults": int(pager["faults"]["total"]),
-        "fetched_pages": int(pager["fetched_bytes"]) >> 12,
-        "written_pages": int(pager["written_bytes"]) >> 12,
-    }
 
 
 def row(
@@ -214,47 +84,111 @@ def off(b: Bench) -> report.Row:
     )
 
 
+@contextlib.contextmanager
+def heap_on_donors(b: Bench, share: int) -> Iterator[str]:
+    """The flag for a heap of which so many percent are direct, on two donors."""
+    with (
+        tempfile.TemporaryDirectory(dir=b.folder) as place,
+        two_donors(b.scale, Path(place)) as both,
+    ):
+        yield f"-XX:DonorHeap=dcm:{pager_config(b.scale, Path(place), both, share)}"
+
+
+def counted(outcomes: Sequence[Outcome]) -> str:
+    """The medians of what the pagers have counted, in words."""
+    middle = {
+        what: report.median([counts(outcome.pager)[what] for outcome in outcomes])
+        for what in ("faults", "fetched_pages", "written_pages")
+    }
+    return (
+        f"{middle['faults']:.0f} faults, {middle['fetched_pages']:.0f} pages brought in, "
+        f"{middle['written_pages']:.0f} written"
+    )
+
+
+def conditions(b: Bench, share: int, ages: Sequence[float]) -> str:
+    """What all rows of whole programs with their heap on donors say."""
+    return (
+        f"A heap of {b.scale.heap_mib} MiB, {share} % of it direct; two donors over TCP in "
+        "the clear, on a CPU beside that of the program and its pager. The counts are the "
+        f"pager's, at most {max(ages):.1f} s before the end; medians of {b.scale.repeat} pairs, "
+        "one after the other, geometric mean over the programs"
+    )
+
+
 def slowdown(b: Bench, name: str, share: int) -> report.Row:
     """Our JVM with its heap on donors against the stock one with all of it in memory, in turn."""
     found, said = {}, []
     for program in b.programs:
-        with (
-            tempfile.TemporaryDirectory(dir=b.folder) as place,
-            two_donors(b.scale, Path(place)) as both,
-        ):
-            config = donors.pager_config(
-                Path(place) / "vm.ini",
-                [donor.tcp for donor in both],
-                both[0].keys,
-                b.scale.heap_mib * share // 100 << 20,
-                2 * b.scale.heap_mib << 20,
-            )
-            flag = f"-XX:DonorHeap=dcm:{config}"
+        with heap_on_donors(b, share) as flag:
             paged = functools.partial(b.run, program, flag, ours=True, paged=True)
             runs = b.pair(program, paged, functools.partial(b.run, program, ours=False))
         found[program.name] = runs
         plain = report.median([right.seconds for _, right in runs])
-        middle = {
-            what: report.median([counts(left.pager)[what] for left, _ in runs])
-            for what in ("faults", "fetched_pages", "written_pages")
-        }
         said.append(
-            f"{program.name} {ratio(runs):.2f} (all memory {plain:.1f} s; {middle['faults']:.0f} "
-            f"faults, {middle['fetched_pages']:.0f} pages brought in, "
-            f"{middle['written_pages']:.0f} written)"
+            f"{program.name} {ratio(runs):.2f} (all memory {plain:.1f} s; "
+            f"{counted([left for left, _ in runs])})"
         )
     value = report.geomean([ratio(runs) for runs in found.values()])
-    oldest = max(left.age_s for runs in found.values() for left, _ in runs)
+    ages = [left.age_s for runs in found.values() for left, _ in runs]
     return row(
         name,
         value,
         value <= MOST[name],
         f"Timed: the process from its start to its end. {', '.join(said)}. All memory: the stock "
-        f"JVM. A heap of {b.scale.heap_mib} MiB, {share} % of it direct; two donors over TCP in "
-        "the clear, on a CPU beside that of the program and its pager. The counts are the "
-        f"pager's, at most {oldest:.1f} s before the end; medians of {b.scale.repeat} pairs, one "
-        "after the other, geometric mean over the programs. Donors trace nothing here",
+        f"JVM. {conditions(b, share, ages)}. Donors trace nothing here",
         {program: raw(runs) for program, runs in found.items()},
+    )
+
+
+def end_to_end(b: Bench, name: str, share: int) -> report.Row:
+    """G1 by itself against G1 with donors' help, both with their heap on donors, in turn."""
+    found, said = {}, []
+    for program in b.programs:
+        with heap_on_donors(b, share) as flag:
+            plain = functools.partial(b.run, program, flag, ours=True, paged=True)
+            ours = functools.partial(b.run, program, flag, *cycles.OURS, ours=True, paged=True)
+            runs = b.pair(program, plain, ours)
+        found[program.name] = runs
+        said.append(
+            f"{program.name} {ratio(runs):.2f} (plain G1 "
+            f"{report.median([left.seconds for left, _ in runs]):.1f} s, "
+            f"{counted([left for left, _ in runs])}; ours {counted([right for _, right in runs])})"
+        )
+    value = report.geomean([ratio(runs) for runs in found.values()])
+    ages = [run.age_s for runs in found.values() for pair in runs for run in pair]
+    return row(
+        name,
+        value,
+        value >= LEAST[name],
+        f"Timed: the process from its start to its end. {', '.join(said)}. Ours: DonorMark and "
+        f"DonorRebuild. {conditions(b, share, ages)}",
+        {program: raw(runs) for program, runs in found.items()},
+    )
+
+
+def cycle_row(name: str, found: cycles.Found) -> report.Row:
+    """One of the rows of concurrent cycles."""
+    plain, ours, memory = found.plain, found.ours, found.memory
+    if name == "mark-speed":
+        value = plain.mark_ms / ours.mark_ms
+        ok, timed = value >= 10, "from the start pause's end until all is marked"
+    elif name == "start-pause":
+        value = ours.pause_ms / memory.pause_ms
+        ok, timed = value <= 1.1, "the pause in which a concurrent cycle begins"
+    else:
+        value = 100 * ours.fetched_pages / ours.old_pages
+        ok, timed = value < 5, "nothing: pages are counted, from the cycle's start to its end"
+    return row(
+        name,
+        value,
+        ok,
+        f"Timed: {timed}. In each: {memory.text('plain G1, all in memory')}; "
+        f"{plain.text('plain G1, 25 % direct')}; {ours.text('DonorMark and DonorRebuild, 25 %')}. "
+        f"A graph of {found.mib} MiB, of which a thousand references change before each cycle; "
+        f"medians of {found.cycles} cycles; a heap of {found.heap_mib} MiB, two donors over TCP "
+        "in the clear, on a CPU beside that of the program and its pager",
+        found.raw(),
     )
 
 
@@ -264,6 +198,7 @@ def measures(
     """By id; a row that fails says why, and the others go on."""
     s = Scale(build, repeat, tiny)
     made: list[Bench] = []
+    found: list[cycles.Found] = []
 
     def attempt(name: str) -> report.Row:
         if why := support.missing():
@@ -273,7 +208,12 @@ def measures(
                 made.append(Bench(s, folder))
             if name == "off":
                 return off(made[0])
-            return slowdown(made[0], name, int(name.rpartition("-")[2]))
+            if name in CYCLES:
+                if not found:
+                    found.append(cycles.measure(made[0]))
+                return cycle_row(name, found[0])
+            share = int(name.rpartition("-")[2])
+            return (end_to_end if name in LEAST else slowdown)(made[0], name, share)
         except (host.BenchError, OSError) as e:
             return row(name, None, False, f"not measured: {e}")
 

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Concurrent cycles of G1 over a large old generation: their times, and the pages they bring in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.jvm import support
+
+from . import donors, gc, host, report
+from .java import LIMIT_S, Bench, counts, pager_config, two_donors
+
+SHARE = 25
+# A collection that the program asks for is a concurrent cycle, and there is no other.
+FLAGS = (
+    "-XX:+UseG1GC",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxTenuringThreshold=0",
+    "-Xlog:gc,gc+marking,gc+donor",
+    *support.Asked.ONLY,
+)
+OURS = ("-XX:+DonorMark", "-XX:+DonorRebuild")
+LINES = {
+    "pause_ms": re.compile(r"Pause Young \(Concurrent Start\).* ([0-9.]+)ms$", re.M),
+    "mark_ms": re.compile(r"Concurrent Mark From Roots ([0-9.]+)ms$", re.M),
+    "rebuild_ms": re.compile(
+        r"Concurrent Rebuild Remembered Sets and Scrub Regions ([0-9.]+)ms$", re.M
+    ),
+    "cycle_ms": re.compile(r"Concurrent Mark Cycle ([0-9.]+)ms$", re.M),
+    "old_mib": re.compile(r"Pause Cleanup [0-9]+M->([0-9]+)M", re.M),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cycle:
+    """One cycle, or the medians of several."""
+
+    pause_ms: float
+    mark_ms: float
+    rebuild_ms: float
+    cycle_ms: float
+    old_mib: float
+    fetched_pages: float
+    faults: float
+
+    @property
+    def old_pages(self) -> float:
+        """Pages of what is used when it ends."""
+        return self.old_mib * 256
+
+    def text(self, which: str) -> str:
+        """What a row says of it."""
+        said = (
+            f"{which}: pause {self.pause_ms:.1f} ms, marking {self.mark_ms:.0f}, rebuilding "
+            f"{self.rebuild_ms:.0f}, the cycle {self.cycle_ms:.0f}"
+        )
+        if self.faults or self.fetched_pages:
+            said += f", {self.fetched_pages:.0f} of {self.old_pages:.0f} pages brought in"
+        return said
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The medians of all three."""
+
+    memory: Cycle
+    plain: Cycle
+    ours: Cycle
+    mib: int
+    heap_mib: int
+    cycles: int
+
+    def raw(self) -> dict[str, Any]:
+        """What the rows keep."""
+        return dataclasses.asdict(self)
+
+
+def middle(cycles: Sequence[Cycle]) -> Cycle:
+    """The median of each figure."""
+    names = [field.name for field in dataclasses.fields(Cycle)]
+    return Cycle(*(report.median([getattr(c, name) for c in cycles]) for name in names))
+
+
+class Program:
+    """Old.java while it runs."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], runtime: Path) -> None:
+        self._runtime = runtime
+        self.proc = host.spawn(
+            argv,
+            cpus=gc.cpus()[0],
+            env=env,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._timer = threading.Timer(LIMIT_S, self.proc.kill)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def wait(self) -> str:
+        """What it says until it has collected."""
+        assert self.proc.stdout
+        said = ""
+        for line in self.proc.stdout:
+            if line == b"collected\n":
+                return said
+            said += line.decode(errors="replace")
+        raise host.BenchError(f"Old has ended: {said[-300:]}")
+
+    def ask(self, times: int) -> str:
+        """Let it collect so often: what it said meanwhile."""
+        assert self.proc.stdin
+        self.proc.stdin.write(b"%d\n" % times)
+        self.proc.stdin.flush()
+        return self.wait()
+
+    def pager(self) -> dict[str, int]:
+        """What its pager has counted so far; nothing, if it has none."""
+        for path in (self._runtime / "vm").glob("*.sock"):
+            return counts(donors.ask_pager(path))
+        return {}
+
+    def cycle(self) -> Cycle:
+        """One cycle."""
+        before = self.pager()
+        said = self.ask(1)
+        after = self.pager()
+        figures = {}
+        for name, line in LINES.items():
+            found = line.findall(said)
+            if not found:
+                raise host.BenchError(f"no {name} in the log of a cycle: {said[-300:]}")
+            figures[name] = float(found[-1])
+        return Cycle(
+            **figures,
+            fetched_pages=after.get("fetched_pages", 0) - before.get("fetched_pages", 0),
+            faults=after.get("faults", 0) - before.get("faults", 0),
+        )
+
+    def end(self) -> str:
+        """Its answer."""
+        said, _ = self.proc.communicate(timeout=LIMIT_S)
+        if self.proc.returncode:
+            raise host.BenchError(f"Old: status {self.proc.returncode}: {said[-300:]!r}")
+        return said.decode(errors="replace").strip().splitlines()[-1]
+
+    def stop(self) -> None:
+        """It is not needed any more."""
+        self._timer.cancel()
+        host.kill_group(self.proc)
+
+
+def run(b: Bench, mib: int, cycles: int, *flags: str, ours: bool) -> tuple[Cycle, str]:
+    """The medians of so many cycles, after two that do not count, and the answer."""
+    runtime = b.folder / "run"
+    argv = b.jvm.command(*FLAGS, f"-Xmx{b.scale.heap_mib}m", *flags, "Old", str(mib), ours=ours)
+    program = Program(argv, gc.with_libdcm(b.scale.build, runtime), runtime)
+    with contextlib.ExitStack() as stack:
+        stack.callback(program.stop)
+        program.wait()
+        program.ask(2)
+        found = [program.cycle() for _ in range(cycles)]
+        return middle(found), program.end()
+
+
+def measure(b: Bench) -> Found:
+    """In memory, then twice with the heap on donors: G1 by itself, and with donors' help."""
+    source = Path(__file__).resolve().parent.parent / "Old.java"
+    javac = os.fspath(b.jvm.home / "bin" / "javac")
+    made = host.run([javac, "-d", b.jvm.classes, source], timeout=LIMIT_S)
+    if made.status:
+        raise host.BenchError(f"javac: {made.error[-300:]}")
+    mib = b.scale.heap_mib * 5 // 8
+    cycles = 3 if b.scale.tiny else 9
+    memory, answer = run(b, mib, cycles, ours=False)
+    found = []
+    for flags in ((), OURS):
+        with (
+            tempfile.TemporaryDirectory(dir=b.folder) as place,
+            two_donors(b.scale, Path(place)) as both,
+        ):
+            config = pager_config(b.scale, Path(place), both, SHARE)
+            figures, said = run(b, mib, cycles, f"-XX:DonorHeap=dcm:{config}", *flags, ours=True)
+        if said != answer:
+            raise host.BenchError(f"Old: {said} is not {answer}")
+        found.append(figures)
+    return Found(memory, found[0], found[1], mib, b.scale.heap_mib, cycles)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Our JVM beside the stock one: Java programs, the donors of their heap, and runs of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.jvm import support
+
+from . import donors, gc, host
+
+SLAB_MIB = 16
+LIMIT_S = 1200.0
+ASK_S = 0.2  # between two questions to the pager
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much to measure. @tiny: sizes that only show that everything runs."""
+
+    build: Path
+    repeat: int
+    tiny: bool = False
+
+    @property
+    def heap_mib(self) -> int:
+        return 96 if self.tiny else support.HEAP_MIB
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A Java program that checks itself, or whose files are compared."""
+
+    name: str
+    args: tuple[str, ...]
+    files: bool = False  # its answer is the files it makes, in the folder that it gets
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One run: seconds from start to end, the answer, and what the pager has counted."""
+
+    seconds: float
+    cpu_s: float
+    answer: str
+    pager: Mapping[str, Any]
+    age_s: float  # of the counts when the program had ended
+
+
+def programs(s: Scale, source: Path) -> list[Program]:
+    """Those of tests/jvm: one whose old generation changes all the time, and javac."""
+    operations, methods = ("20000", 100) if s.tiny else ("600000", 1500)
+    source.write_text(support.large_source(methods), encoding="utf-8")
+    return [
+        Program("churn", ("Churn", "24" if s.tiny else "110", operations, "11", "2", "3")),
+        Program("javac", (*support.JAVAC, str(source)), files=True),
+    ]
+
+
+@contextlib.contextmanager
+def two_donors(s: Scale, folder: Path) -> Iterator[list[donors.Donor]]:
+    """Two donors on a core of their own, in the clear."""
+    daemon, options = s.build / "bin" / "dcm-donord", {"slab-size": f"{SLAB_MIB}M"}
+    cpus = gc.cpus()[1]
+    with (
+        donors.donor(daemon, folder / "a", cpus=cpus, options=options) as a,
+        donors.donor(daemon, folder / "b", cpus=cpus, options=options, keys=a.keys) as b,
+    ):
+        yield [a, b]
+
+
+def answer_of(program: Program, ran: host.Ran, out: Path) -> str:
+    """What the program has said, or a hash of all that it has made."""
+    if not program.files:
+        return ran.output.decode(errors="replace").strip()
+    made = hashlib.sha256()
+    found = sorted(path for path in out.rglob("*") if path.is_file())
+    for path in found:
+        made.update(f"{path.relative_to(out)}\n".encode() + path.read_bytes())
+    return f"{len(found)} files {made.hexdigest()[:16]}"
+
+
+class Bench:
+    """Our JVM beside the stock one, compiled programs, and runs of them."""
+
+    def __init__(self, s: Scale, folder: Path) -> None:
+        self.scale = s
+        self.folder = folder
+        self.jvm = support.Jvm(folder)
+        self.programs = programs(s, folder / "Large.java")
+
+    def run(self, program: Program, *flags: str, ours: bool, paged: bool = False) -> Outcome:
+        """Run it once, with what the pager counted; its answer must be there."""
+        out, runtime = self.folder / "out", self.folder / "run"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        args = [*flags, "-XX:+UseG1GC", f"-Xmx{self.scale.heap_mib}m", *program.args]
+        if program.files:
+            args += ["-d", str(out)]
+        sampler = donors.StatusSampler(runtime, ASK_S)
+        sampler.start()
+        try:
+            ran = host.run(
+                self.jvm.command(*args, ours=ours),
+                timeout=LIMIT_S,
+                cpus=gc.cpus()[0],
+                env=gc.with_libdcm(self.scale.build, runtime),
+            )
+            age = time.monotonic() - sampler.when
+        finally:
+            pager = sampler.stop()
+        if ran.timed_out:
+            raise host.BenchError(f"{program.name} ran into its time limit")
+        if ran.status:
+            raise host.BenchError(f"{program.name}: status {ran.status}: {ran.error[-300:]}")
+        if paged and not pager:
+            raise host.BenchError(f"{program.name}: its pager was never asked how it is")
+        answer = answer_of(program, ran, out)
+        return Outcome(ran.seconds, ran.user + ran.system, answer, pager, age)
+
+    def pair(
+        self, program: Program, left: Callable[[], Outcome], right: Callable[[], Outcome]
+    ) -> list[tuple[Outcome, Outcome]]:
+        """Runs of both sides in turn, after one of each that does not count; equal answers."""
+        found = []
+        for turn in range(self.scale.repeat + 1):
+            # What the machine does meanwhile is in both the same.
+            if turn % 2:
+                b, a = right(), left()
+            else:
+                a, b = left(), right()
+            if a.answer != b.answer:
+                raise host.BenchError(f"{program.name}: {a.answer} is not {b.answer}")
+            found.append((a, b))
+        return found[1:]
+
+
+def counts(pager: Mapping[str, Any]) -> dict[str, int]:
+    """Faults, pages brought in and pages written back, as the pager counted them."""
+    if not pager:
+        return {}
+    return {
+        "faults": int(pager["faults"]["total"]),
+        "fetched_pages": int(pager["fetched_bytes"]) >> 12,
+        "written_pages": int(pager["written_bytes"]) >> 12,
+    }
+
+
+def pager_config(s: Scale, folder: Path, both: list[donors.Donor], share: int) -> Path:
+    """A libdcm configuration for a heap of which so many percent are direct."""
+    return donors.pager_config(
+        folder / "vm.ini",
+        [donor.tcp for donor in both],
+        both[0].keys,
+        s.heap_mib * share // 100 << 20,
+        2 * s.heap_mib << 20,
+    )
