@@ -4,11 +4,11 @@
  *
  *   java Old MIB
  *
- * A graph of so many MiB: each node refers to three at random. Every other node of
- * a quarter of it is let go, so that there are regions worth a collection. Each line
- * of standard input is a number of collections, before each of which a thousand
- * references are changed; a line "collected" answers. At the end of the input the
- * program walks through the graph, and prints "ok" and how much it has reached.
+ * A graph of so many MiB: each node refers to two near it, and one of 16 to one
+ * anywhere. Every other node of a quarter of it is let go, so that there are regions
+ * worth a collection. Each line of standard input is a number of collections, before
+ * each of which a thousand references are changed; a line "collected" answers. At the
+ * end of the input the program walks through the graph, and prints "ok" and a sum.
  */
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -18,6 +18,8 @@ import java.util.SplittableRandom;
 final class Old {
 	private static final int NODE_BYTES = 32; // with a header and three references
 	private static final int CHANGES = 1000;
+	private static final int NEAR = 2000;
+	private static final int FAR = 16; // of so many nodes one refers to any other
 
 	private static final class Node {
 		long number;
@@ -26,10 +28,17 @@ final class Old {
 
 	private static Node[] nodes;
 
-	private static void refer(SplittableRandom random, Node from) {
-		from.a = nodes[random.nextInt(nodes.length)];
-		from.b = nodes[random.nextInt(nodes.length)];
-		from.c = nodes[random.nextInt(nodes.length)];
+	private static Node near(SplittableRandom random, int i) {
+		return nodes[Math.floorMod(i + random.nextInt(2 * NEAR) - NEAR, nodes.length)];
+	}
+
+	private static void refer(SplittableRandom random, int i) {
+		Node from = nodes[i];
+		if (from == null)
+			return;
+		from.a = near(random, i);
+		from.b = near(random, i);
+		from.c = i % FAR == 0 ? nodes[random.nextInt(nodes.length)] : null;
 	}
 
 	private static long walk() {
@@ -40,7 +49,7 @@ final class Old {
 				continue;
 			if (node.number != i)
 				throw new AssertionError("node " + i + " is " + node.number);
-			for (Node to : new Node[] { node.a, node.b, node.c })
+			for (Node to : new Node[] { node.a, node.b })
 				sum += to == null ? 0 : to.number;
 		}
 		return sum;
@@ -56,19 +65,14 @@ final class Old {
 		}
 		for (int i = 0; i < nodes.length / 4; i += 2)
 			nodes[i] = null;
-		for (Node node : nodes) {
-			if (node != null)
-				refer(random, node);
-		}
+		for (int i = 0; i < nodes.length; i++)
+			refer(random, i);
 		System.out.println("collected");
 		BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
 		for (String line = in.readLine(); line != null; line = in.readLine()) {
 			for (int left = Integer.parseInt(line); left > 0; left--) {
-				for (int i = 0; i < CHANGES; i++) {
-					Node node = nodes[random.nextInt(nodes.length)];
-					if (node != null)
-						refer(random, node);
-				}
+				for (int i = 0; i < CHANGES; i++)
+					refer(random, random.nextInt(nodes.length));
 				System.gc();
 			}
 			System.out.println("collected");

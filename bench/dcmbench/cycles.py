@@ -25,7 +25,7 @@ FLAGS = (
     "-XX:+UseG1GC",
     "-XX:+ExplicitGCInvokesConcurrent",
     "-XX:MaxTenuringThreshold=0",
-    "-Xlog:gc,gc+marking,gc+donor",
+    "-Xlog:gc,gc+marking",
     *support.Asked.ONLY,
 )
 OURS = ("-XX:+DonorMark", "-XX:+DonorRebuild")
@@ -180,7 +180,7 @@ def measure(b: Bench) -> Found:
     if made.status:
         raise host.BenchError(f"javac: {made.error[-300:]}")
     mib = b.scale.heap_mib * 5 // 8
-    cycles = 3 if b.scale.tiny else 9
+    cycles = 3 if b.scale.tiny else 5
     memory, answer = run(b, mib, cycles, ours=False)
     found = []
     for flags in ((), OURS):

@@ -193,7 +193,7 @@ def losing(bed: Bed, config: str, until: str) -> Iterator[None]:
         yield
         wait(until, True)
         bed.must(f"echo go > {HERE}/fifo")
-        status = run.wait(60)
+        status = run.wait(120)
         said = run.output()
         print(said.stdout, said.stderr)
         assert status == 0 and "lost" in said.stdout and "had no other copy" in said.stderr
@@ -203,8 +203,9 @@ def losing(bed: Bed, config: str, until: str) -> Iterator[None]:
 
 def test_donor_killed(rdma: Bed) -> None:
     """What only it had is lost, and that is said: never zeroes."""
-    with donor(rdma) as job:
-        with losing(rdma, pager(rdma, {"a": 7400}), "is lost"):
+    with donor(rdma, slab_size="4M") as job:
+        # each page that is lost is a signal, which takes long there
+        with losing(rdma, pager(rdma, {"a": 7400}, budget="4M"), "is lost"):
             job.signal(9)
 
 
