@@ -6,9 +6,10 @@
  *
  * A graph of so many MiB: each node refers to two near it, and one of 16 to one
  * anywhere. Every other node of a quarter of it is let go, so that there are regions
- * worth a collection. Each line of standard input is a number of collections, before
- * each of which a thousand references are changed; a line "collected" answers. At the
- * end of the input the program walks through the graph, and prints "ok" and a sum.
+ * worth a collection. It says "changed"; each line of standard input asks for a
+ * collection, which "collected" answers; then a thousand references are changed, and
+ * it says so again. At the end of the input the program walks through the graph, and
+ * prints "ok" and a sum.
  */
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -67,15 +68,14 @@ final class Old {
 			nodes[i] = null;
 		for (int i = 0; i < nodes.length; i++)
 			refer(random, i);
-		System.out.println("collected");
+		System.out.println("changed");
 		BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
-		for (String line = in.readLine(); line != null; line = in.readLine()) {
-			for (int left = Integer.parseInt(line); left > 0; left--) {
-				for (int i = 0; i < CHANGES; i++)
-					refer(random, random.nextInt(nodes.length));
-				System.gc();
-			}
+		while (in.readLine() != null) {
+			System.gc();
 			System.out.println("collected");
+			for (int i = 0; i < CHANGES; i++)
+				refer(random, random.nextInt(nodes.length));
+			System.out.println("changed");
 		}
 		System.out.println("ok " + walk());
 	}
