@@ -265,11 +265,9 @@ static struct dcm_gc_result region_walk(struct walk *w)
 
 		if (!w->look)
 			break;
-		if (!marked) {
-			/* from the trace's top on every object lives */
-			if (c->at >= end)
-				break;
-		}
+		/* from the trace's top on every object lives */
+		if (!marked && c->at >= end)
+			break;
 		result.status = READ_ONCE(s->stop);
 		if (!result.status)
 			result.status =

@@ -308,67 +308,77 @@ void dcm_gc_ranges_mark(const struct dcm_gc_layout *l,
 	}
 }
 
-/* Whether @top is an end of objects in region @r. */
-static bool region_top_good(const struct dcm_gc_layout *l, u64 r, u64 top)
+/* Whether its top is an end of objects in it. */
+static bool region_top_good(const struct dcm_gc_layout *l,
+			    const struct virtio_gc_region *region)
 {
-	u64 start = r * l->region_bytes;
+	u64 start = le32toh(region->region) * l->region_bytes;
+	u64 top = le64toh(region->top);
 
 	return top >= start && top - start <= l->region_bytes && !(top & 7);
+}
+
+static bool start_region_good(const struct dcm_gc_layout *l,
+			      const struct virtio_gc_region *region)
+{
+	return region_flags_good(region) && region_top_good(l, region);
+}
+
+static bool cards_region_good(const struct dcm_gc_layout *l,
+			      const struct virtio_gc_region *region)
+{
+	const u32 source = VIRTIO_GC_REGION_SOURCE;
+	u32 flags = le32toh(region->flags);
+
+	if (!flags || flags & ~(source | VIRTIO_GC_REGION_TARGET))
+		return false;
+	return flags & source ? region_top_good(l, region) : !region->top;
+}
+
+/* Regions of the space, each @good and listed once. */
+static u32 list_check(const struct dcm_gc_layout *l,
+		      const struct virtio_gc_region *list, u32 n,
+		      bool (*good)(const struct dcm_gc_layout *l,
+				   const struct virtio_gc_region *region))
+{
+	u64 regions = l->bytes / l->region_bytes;
+	u32 status = VIRTIO_GC_OK;
+	u8 *seen;
+
+	if (n > regions)
+		return VIRTIO_GC_INVALID;
+	seen = calloc(regions, 1);
+	if (!seen)
+		return VIRTIO_GC_LIMIT;
+	for (u32 i = 0; !status && i < n; i++) {
+		u32 r = le32toh(list[i].region);
+
+		if (r >= regions || seen[r] || !good(l, &list[i]))
+			status = VIRTIO_GC_INVALID;
+		else
+			seen[r] = 1;
+	}
+	free(seen);
+	return status;
 }
 
 u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
 		       const struct virtio_gc_region *list, u32 n)
 {
 	const u32 both = VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL;
-	u64 regions = l->bytes / l->region_bytes;
-	u32 status = VIRTIO_GC_OK;
-	u8 *seen;
 
-	if (flags & ~both || flags == both || n > regions)
+	if (flags & ~both || flags == both)
 		return VIRTIO_GC_INVALID;
-	seen = calloc(regions, 1);
-	if (!seen)
-		return VIRTIO_GC_LIMIT;
-	for (u32 i = 0; !status && i < n; i++) {
-		u64 r = le32toh(list[i].region), top = le64toh(list[i].top);
-
-		if (r >= regions || !region_flags_good(&list[i]) || seen[r] ||
-		    !region_top_good(l, r, top))
-			status = VIRTIO_GC_INVALID;
-		else
-			seen[r] = 1;
-	}
-	free(seen);
-	return status;
+	return list_check(l, list, n, start_region_good);
 }
 
 u32 dcm_gc_cards_check(const struct dcm_gc_layout *l, u32 shift,
 		       const struct virtio_gc_region *list, u32 n)
 {
-	const u32 source = VIRTIO_GC_REGION_SOURCE;
-	const u32 both = source | VIRTIO_GC_REGION_TARGET;
-	u64 regions = l->bytes / l->region_bytes;
-	u32 status = VIRTIO_GC_OK;
-	u8 *seen;
-
 	if (shift < DCM_GC_CARD_SHIFT_MIN || shift > DCM_GC_CARD_SHIFT_MAX ||
-	    (l->bytes - 1) >> shift >= U32_MAX || n > regions)
+	    (l->bytes - 1) >> shift >= U32_MAX)
 		return VIRTIO_GC_INVALID;
-	seen = calloc(regions, 1);
-	if (!seen)
-		return VIRTIO_GC_LIMIT;
-	for (u32 i = 0; !status && i < n; i++) {
-		u64 r = le32toh(list[i].region), top = le64toh(list[i].top);
-		u32 flags = le32toh(list[i].flags);
-
-		if (r >= regions || !flags || flags & ~both || seen[r] ||
-		    (flags & source ? !region_top_good(l, r, top) : !!top))
-			status = VIRTIO_GC_INVALID;
-		else
-			seen[r] = 1;
-	}
-	free(seen);
-	return status;
+	return list_check(l, list, n, cards_region_good);
 }
 
 void dcm_gc_request_layout(const struct dcm_gc_request *r,

@@ -37,26 +37,6 @@ struct search {
 	u64 *tops;	/* of the trace, in the region */
 };
 
-static struct mut_config config_of(u32 i)
-{
-	u64 seed = 20261127 + i, r = seed * 0x9e3779b97f4a7c15ull >> 20;
-	u32 whole = i % 3 ? 0 : 2 + (u32)(r >> 24) % 4;
-
-	return (struct mut_config){
-		.seed = seed,
-		.regions = 4 + (u32)(r % 5) + whole,
-		.whole = whole,
-		.region_bytes = 64 << 10,
-		.donors = 1 + i % 3,
-		.ref_bytes = i & 4 ? 8 : 4,
-		.header = (u32)(r >> 8),
-		.shape = (enum mut_shape)((r >> 16) % MUT_SHAPES),
-		.objects = 200 + (u32)((r >> 20) % 3000),
-		.roots = 1 + (u32)((r >> 10) % 20),
-		.array_max = i % 7 ? 400 : 6000,
-	};
-}
-
 /* Trace tops that lie before the end of a region's objects, and in none. */
 static void tops_make(struct search *q)
 {
@@ -67,14 +47,7 @@ static void tops_make(struct search *q)
 		if (!m->whole[r] && mut_below(m, 2))
 			q->tops[r] = mut_rand(m) % (m->top[r] / 8 + 1) * 8;
 	}
-	for (u32 o = 0; o < m->nr_objects; o++) {
-		const struct mut_object *at = &m->objects[o];
-		u64 *top = &q->tops[at->at / m->l.region_bytes];
-		u64 in = at->at % m->l.region_bytes;
-
-		if (in < *top && in + at->bytes > *top && !mut_is_whole(m, at))
-			*top = in;
-	}
+	mut_tops_fit(m, q->tops);
 }
 
 /* Regions are sources, targets, both, or neither; oracle and list agree. */
@@ -256,7 +229,7 @@ static void test_random(void **state)
 
 	(void)state;
 	for (u32 i = 0; i < HEAPS; i++) {
-		struct mut_config c = config_of(i);
+		struct mut_config c = mut_config_any(20261127 + i, i, !(i % 3));
 		struct mut *m = mut_new(&c);
 		struct search q = { .m = m, .x = mesh_new(m, c.seed) };
 		struct virtio_gc_region *r = calloc(c.regions, sizeof(*r));

@@ -66,6 +66,38 @@ u64 mut_root(const struct mut *m)
 	return m->roots[i];
 }
 
+struct mut_config mut_config_any(u64 seed, u32 i, bool whole)
+{
+	u64 r = seed * 0x9e3779b97f4a7c15ull >> 20;
+	u32 large = whole ? 2 + (u32)(r >> 24) % 4 : 0;
+
+	return (struct mut_config){
+		.seed = seed,
+		.regions = 4 + (u32)(r % 5) + large,
+		.whole = large,
+		.region_bytes = 64 << 10,
+		.donors = 1 + i % 3,
+		.ref_bytes = i & 4 ? 8 : 4,
+		.header = (u32)(r >> 8),
+		.shape = (enum mut_shape)((r >> 16) % MUT_SHAPES),
+		.objects = 200 + (u32)((r >> 20) % 3000),
+		.roots = 1 + (u32)((r >> 10) % 20),
+		.array_max = i % 7 ? 400 : 6000,
+	};
+}
+
+void mut_tops_fit(const struct mut *m, u64 *tops)
+{
+	for (u32 o = 0; o < m->nr_objects; o++) {
+		const struct mut_object *at = &m->objects[o];
+		u64 *top = &tops[at->at / m->l.region_bytes];
+		u64 in = at->at % m->l.region_bytes;
+
+		if (in < *top && in + at->bytes > *top && !mut_is_whole(m, at))
+			*top = in;
+	}
+}
+
 struct mut *mut_new(const struct mut_config *c)
 {
 	struct mut *m = zeroed(1, sizeof(*m));

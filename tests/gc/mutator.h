@@ -100,11 +100,15 @@ struct mut {
 	u32 satb_max;
 };
 
+/* A heap of any kind that follows from @seed and @i; @whole: with large objects. */
+struct mut_config mut_config_any(u64 seed, u32 i, bool whole);
 struct mut *mut_new(const struct mut_config *c);
 void mut_free(struct mut *m);
 u64 mut_rand(struct mut *m);
 /* Any number below @n. */
 u32 mut_below(struct mut *m, u32 n);
+/* Lower tops that would cut an object in two. */
+void mut_tops_fit(const struct mut *m, u64 *tops);
 /* By mut_new(): the space's types. */
 void mut_types_make(struct mut *m);
 
