@@ -252,9 +252,9 @@ vm-shell: deps-vm
 	@scripts/py python -m tests.vm.bed --shell
 
 # Each stage is one of the targets above; NAME@SECONDS is its limit. JOBS of them run at a time, but
-# for NAME!, which runs alone: it judges times, or has a VM, whose emulated processors are slow
-# enough. The first one installs and builds what several of them use. FROM=NAME begins at that
-# stage. Not $(MAKE): `make -n test` would run it.
+# for NAME!, which judges times and runs alone. The first one installs and builds what several of
+# them use; the others come the longest first. FROM=NAME begins at that stage. Not $(MAKE): `make
+# -n test` would run it.
 STAGE_MAKE = $(MAKE)
 JOBS ?= 2
 FROM ?=
@@ -262,7 +262,7 @@ RUN_STAGES = scripts/run-stages --log-dir $(BUILD)/test --jobs $(JOBS) $(FROM:%=
 stage = '$(subst =,=$(STAGE_MAKE) ,$(1))$(2:%= %)'
 stages = $(foreach s,$(1),$(call stage,$(s),$(2)))
 
-# At least one real test of every part. The longest stages are first. Stages that wait for half of
+# At least one real test of every part. Stages that wait for half of
 # their time (~) share a place.
 test: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build \
@@ -276,14 +276,14 @@ test: deps-test
 
 test-all: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build \
-		kernel@7200=test-kernel qemu@7200=test-qemu guest@3600=test-guest \
-		libvirt@3600=test-libvirt page~@900=test-page \
-		kernel-debug@10800=test-kernel-debug qemu-debug@7200=test-qemu-debug \
+		kernel@7200=test-kernel kernel-debug@10800=test-kernel-debug \
+		packages@7200=test-packages jvm@9000=test-jvm qemu@7200=test-qemu \
+		libvirt@3600=test-libvirt qemu-debug@7200=test-qemu-debug \
+		guest@3600=test-guest page~@900=test-page \
 		donor~@1800=test-donor dcmctl~@1800=test-dcmctl client~@1800=test-client \
 		ops~@900=test-ops torture~@600=torture \
 		unit~@900=unit check@900=check pager@1800=test-pager gc@1800=test-gc \
-		kernel-check@900=kernel-check jvm@9000=test-jvm fuzz@300=fuzz \
-		faults!@3600=test-faults packages!@7200=test-packages)
+		kernel-check@900=kernel-check fuzz@300=fuzz faults!@3600=test-faults)
 
 test-build:
 	@scripts/deps.sh build test lint kernel pager demo vm ops page packages qemu
