@@ -21,6 +21,7 @@
  *   cards     every other card is missing
  *   outside   a card lies outside of the heap
  *   nowhere   a reference goes into no region
+ *   parts     no lie: in the first part of the heap there are no weak objects
  *   stale     no lie: memory of arrays has come to another donor
  *   moved     no lie: so has a region that is searched for cards
  */
@@ -179,6 +180,40 @@ static void cards_lie(struct vgc_call *c, struct virtio_gc_done *done)
 	}
 }
 
+/* Answer with a status, instead of donors. */
+static int answer_with(struct vgc_call *c, uint32_t status)
+{
+	struct virtio_gc_done *done = c->answer;
+
+	memset(done, 0, sizeof(*done));
+	done->status = status;
+	done->donor = VIRTIO_GC_NO_DONOR;
+	c->answer_bytes = sizeof(*done);
+	return 0;
+}
+
+/* Before each look at weak objects from the first one on: none so far. */
+static bool part_empty(struct vgc_call *c)
+{
+	static bool pending;
+	const struct virtio_gc_met *met = c->arg;
+	struct virtio_gc_done *done = c->answer;
+
+	if (c->command != VIRTIO_GC_TRACE_MET || !lie_is("parts") ||
+	    met->what != VIRTIO_GC_MET_CLEAR)
+		return false;
+	if (c->flags & VIRTIO_GC_MET_AGAIN) {
+		answer_with(c, VIRTIO_GC_OK);
+		done->value = 1;
+		pending = true;
+		return true;
+	}
+	if (pending)
+		c->flags |= VIRTIO_GC_MET_AGAIN;
+	pending = false;
+	return false;
+}
+
 /* Once in a trace the first of the regions that are searched has moved. */
 static bool region_moves(struct vgc_call *c, struct virtio_gc_done *done)
 {
@@ -193,11 +228,8 @@ static bool region_moves(struct vgc_call *c, struct virtio_gc_done *done)
 	if (i == c->count)
 		return false;
 	moved_epoch = c->epoch;
-	memset(done, 0, sizeof(*done));
-	done->status = VIRTIO_GC_STALE;
-	done->donor = VIRTIO_GC_NO_DONOR;
+	answer_with(c, VIRTIO_GC_STALE);
 	done->at = (region[i].top - 1) / REGION_BYTES * REGION_BYTES;
-	c->answer_bytes = sizeof(*done);
 	return true;
 }
 
@@ -208,14 +240,9 @@ int vgc_do(struct vgc *v, struct vgc_call *c)
 	struct virtio_gc_done *done = c->answer;
 
 	if (c->command == VIRTIO_GC_TRACE_ROOTS &&
-	    c->flags & VIRTIO_GC_RANGES && lie_is("stale")) {
-		memset(done, 0, sizeof(*done));
-		done->status = VIRTIO_GC_STALE;
-		done->donor = VIRTIO_GC_NO_DONOR;
-		c->answer_bytes = sizeof(*done);
-		return 0;
-	}
-	if (region_moves(c, done))
+	    c->flags & VIRTIO_GC_RANGES && lie_is("stale"))
+		return answer_with(c, VIRTIO_GC_STALE);
+	if (part_empty(c) || region_moves(c, done))
 		return 0;
 	int rc = f(v, c);
 

@@ -75,6 +75,17 @@ def test_memory_of_arrays_that_has_moved(
     assert len(marked(said)) >= 3 and BY_ITSELF not in said, said
 
 
+def test_no_weak_objects_in_a_part_of_the_heap(
+    jvm: Jvm, donors: list[Donor], short_tmp: Path, liar: Path
+) -> None:
+    """Donors that have found none so far, and have not looked everywhere, are asked again."""
+    config = configure(short_tmp, donors, "shm")
+    flags = [*on_donors(config, "G1", "gc", "gc+donor"), *MARK, *VERIFY]
+    said = jvm.run(short_tmp, *flags, "Kinds", "5", "2", "late", more=lying(liar, "parts")).stdout
+    assert re.search(r"^ok 5$", said, re.M), said
+    assert len(marked(said)) >= 3 and BY_ITSELF not in said, said
+
+
 def test_a_full_collection_ends_a_trace(
     jvm: Jvm, donors: list[Donor], short_tmp: Path, liar: Path
 ) -> None:

@@ -285,6 +285,7 @@ bool DonorTrace::met_take(uint32_t what, uint16_t flags, Take take) {
   struct virtio_gc_met head;
   uint64_t taken = 0;
   uint64_t left;
+  Ticks since = Ticks::now();
 
   memset(&head, 0, sizeof(head));
   head.what = what;
@@ -314,7 +315,13 @@ bool DonorTrace::met_take(uint32_t what, uint16_t flags, Take take) {
     left = met.value();
     flags = 0;
     taken += met.count<Entry>();
-    if (left != 0 && (met.count<Entry>() == 0 || taken > DonorSpace::objects_max())) {
+    if (met.count<Entry>() > 0) {
+      since = Ticks::now();
+    }
+    // Donors look for weak objects in parts of the heap, in which there may be none.
+    const double patience = what == VIRTIO_GC_MET_CLEAR ? PatienceSeconds : 0;
+    if (left != 0 && (taken > DonorSpace::objects_max() ||
+                      (met.count<Entry>() == 0 && (Ticks::now() - since).seconds() >= patience))) {
       return fail("donors find no end of what they have met", taken);
     }
   } while (left != 0);
