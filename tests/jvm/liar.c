@@ -21,6 +21,11 @@
  *   cards     every other card is missing
  *   outside   a card lies outside of the heap
  *   nowhere   a reference goes into no region
+ *   ended     the first copies of a move end later
+ *   place     two objects were moved to one place
+ *   before    a table counts an object that there is not
+ *   unmoved   no lie: a move has no room
+ *   unupdated no lie: the worker is lost before references are updated
  *   parts     no lie: in the first part of the heap there are no weak objects
  *   stale     no lie: memory of arrays has come to another donor
  *   moved     no lie: so has a region that is searched for cards
@@ -41,6 +46,8 @@ static void *real;
 static bool changed[REGIONS];
 /* of the trace in which a region has moved */
 static uint32_t moved_epoch;
+/* where the heap is */
+static char *heap;
 
 static bool lie_is(const char *lie)
 {
@@ -84,7 +91,8 @@ void *vgc_create_over(struct vgc *v, const struct virtio_gc_space *space)
 	void *(*f)(struct vgc *, const struct virtio_gc_space *) =
 		lookup("vgc_create_over");
 
-	return f(v, space);
+	heap = f(v, space);
+	return heap;
 }
 
 static void results_lie(struct virtio_gc_live *live, uint32_t count,
@@ -180,6 +188,21 @@ static void cards_lie(struct vgc_call *c, struct virtio_gc_done *done)
 	}
 }
 
+/* What donors have written into the table of the last move, or say of the first. */
+static void moves_lie(struct virtio_gc_moved *moved, uint32_t count)
+{
+	char *table = heap + moved[count - 1].table;
+	struct virtio_gc_forward *words = (void *)table;
+	uint32_t *places = (uint32_t *)(words + REGION_BYTES / 512);
+
+	if (lie_is("ended"))
+		moved->end += 8;
+	else if (lie_is("place") && moved[count - 1].objects > 1)
+		places[1] = places[0];
+	else if (lie_is("before"))
+		words[REGION_BYTES / 512 - 1].before++;
+}
+
 /* Answer with a status, instead of donors. */
 static int answer_with(struct vgc_call *c, uint32_t status)
 {
@@ -242,6 +265,10 @@ int vgc_do(struct vgc *v, struct vgc_call *c)
 	if (c->command == VIRTIO_GC_TRACE_ROOTS &&
 	    c->flags & VIRTIO_GC_RANGES && lie_is("stale"))
 		return answer_with(c, VIRTIO_GC_STALE);
+	if (c->command == VIRTIO_GC_EVACUATE && lie_is("unmoved"))
+		return answer_with(c, VIRTIO_GC_NO_SPACE);
+	if (c->command == VIRTIO_GC_UPDATE && lie_is("unupdated"))
+		return answer_with(c, VIRTIO_GC_WORKER_LOST);
 	if (part_empty(c) || region_moves(c, done))
 		return 0;
 	int rc = f(v, c);
@@ -268,6 +295,9 @@ int vgc_do(struct vgc *v, struct vgc_call *c)
 		break;
 	case VIRTIO_GC_TRACE_CARDS:
 		cards_lie(c, done);
+		break;
+	case VIRTIO_GC_EVACUATE:
+		moves_lie((void *)(done + 1), done->count);
 		break;
 	}
 	return 0;

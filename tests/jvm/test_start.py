@@ -103,7 +103,7 @@ def test_without_the_flag(jvm: Jvm, short_tmp: Path) -> None:
             for ours in (True, False)
         )
         assert ours.pop("DonorHeap").split()[:3] == ["ccstr", "DonorHeap", "="]
-        for flag in ("DonorMark", "DonorRebuild"):
+        for flag in ("DonorMark", "DonorRebuild", "DonorCompact"):
             assert ours.pop(flag).split()[:4] == ["bool", flag, "=", "false"]
         # Features that our build leaves out have no flags.
         different = {name for name in ours if ours[name] != stock.get(name)}

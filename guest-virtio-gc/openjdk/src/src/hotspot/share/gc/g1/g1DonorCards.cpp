@@ -24,34 +24,24 @@
 #include "memory/iterator.inline.hpp"
 #include "oops/objArrayOop.inline.hpp"
 #include "oops/oop.inline.hpp"
-#include "runtime/atomic.hpp"
 #include "utilities/ticks.hpp"
 
 #include <string.h>
 
 uint32_t G1DonorCards::_epoch = 0;
-HeapWord** G1DonorCards::_late = nullptr;
-volatile uint G1DonorCards::_late_count = 0;
+G1DonorLate G1DonorCards::_late;
 
 // The main marker thread has no worker of its own; none runs meanwhile.
 static const uint Worker = 0;
 
 void G1DonorCards::note_marked(uint32_t epoch) {
-  if (_late == nullptr) {
-    _late = NEW_C_HEAP_ARRAY(HeapWord*, LateMax, mtGC);
-  }
-  _late_count = 0;
+  _late.begin();
   _epoch = epoch;
 }
 
-void G1DonorCards::note_late(oop obj) {
-  if (_late_count >= LateMax) {
-    return;
-  }
-  const uint at = Atomic::fetch_then_add(&_late_count, 1u);
-  if (at < LateMax) {
-    _late[at] = cast_from_oop<HeapWord*>(obj);
-  }
+void G1DonorCards::forget() {
+  _late.end();
+  _epoch = 0;
 }
 
 G1DonorCards::G1DonorCards(G1ConcurrentMark* cm) :
@@ -284,9 +274,9 @@ bool G1DonorCards::search(uint* moved) {
 
 bool G1DonorCards::scan_late() {
   G1RebuildRemSetClosure closure(_heap, Worker);
-  const uint count = _late_count;
+  const uint count = _late.count();
 
-  if (count >= LateMax) {
+  if (_late.is_full()) {
     return fail("G1 has marked too many objects after donors", count);
   }
   if (!enter()) {
@@ -300,8 +290,8 @@ bool G1DonorCards::scan_late() {
         return fail("the collection has ended, late objects", i);
       }
     }
-    if (is_source(_heap->addr_to_region(_late[i]))) {
-      cast_to_oop(_late[i])->oop_iterate(&closure);
+    if (is_source(_heap->addr_to_region(_late.at(i)))) {
+      cast_to_oop(_late.at(i))->oop_iterate(&closure);
     }
   }
   SuspendibleThreadSet::leave();
@@ -342,7 +332,7 @@ void G1DonorCards::run() {
     return;
   }
   const bool rebuilt = rebuild();
-  const uint late = _late_count;
+  const uint late = _late.count();
   forget();
   if (rebuilt) {
     DonorStatus::search_succeeded();

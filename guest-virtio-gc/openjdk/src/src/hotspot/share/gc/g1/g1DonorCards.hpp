@@ -10,6 +10,7 @@
 #ifndef SHARE_GC_G1_G1DONORCARDS_HPP
 #define SHARE_GC_G1_G1DONORCARDS_HPP
 
+#include "gc/g1/g1DonorLate.hpp"
 #include "gc/shared/donor/vgcApi.hpp"
 #include "memory/allocation.hpp"
 #include "utilities/bitMap.hpp"
@@ -38,16 +39,13 @@ class G1HeapRegion;
 // Runs in the main marker thread, and is in the suspendible thread set whenever
 // it looks at the heap.
 class G1DonorCards : public StackObj {
-  // Of objects marked late; with more G1 rebuilds by itself.
-  static const uint LateMax = 256 * K;
   // Sources that have moved, and are left out one by one
   static const uint MovedMax = 64;
   // Regions that are written to donors with one command
   static const uint CleanMax = 64;
 
   static uint32_t _epoch;
-  static HeapWord** _late;
-  static volatile uint _late_count;
+  static G1DonorLate _late;
 
   G1CollectedHeap* const _heap;
   G1ConcurrentMark* const _cm;
@@ -80,14 +78,9 @@ public:
   // Donors have marked, in a trace of this epoch: what G1 marks from now on is late.
   static void note_marked(uint32_t epoch);
   // They have not, or their marks are of no use any more.
-  static void forget() { _epoch = 0; }
+  static void forget();
 
-  static void marked_late(oop obj) {
-    if (_epoch != 0) {
-      note_late(obj);
-    }
-  }
-  static void note_late(oop obj);
+  static void marked_late(oop obj) { _late.add(obj); }
 
   // Have donors rebuild what they can.
   void run();

@@ -42,5 +42,5 @@ void G1DonorKeep::keep(G1HeapRegion* region, HeapWord* parsable_bottom) {
   for (HeapWord* at = region->bottom(); at < parsable_bottom; at += BitsPerWord) {
     _words[pointer_delta(at, _start) / BitsPerWord] = bitmap->word(at);
   }
-  region->note_marks_are_kept();
+  region->note_marks_are_kept(parsable_bottom);
 }

@@ -42,7 +42,7 @@ public:
 
   static const MarkBitMap* marks() { return _marks; }
 
-  // Copy the region's marks below its parsable bottom.
+  // Copy the region's marks below this address, which becomes its parsable bottom.
   static void keep(G1HeapRegion* region, HeapWord* parsable_bottom);
 };
 

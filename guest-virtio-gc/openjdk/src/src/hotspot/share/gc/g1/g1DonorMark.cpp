@@ -7,7 +7,6 @@
  * in the LICENSE file of OpenJDK.
  */
 
-#include "classfile/javaClasses.inline.hpp"
 #include "gc/g1/g1BarrierSet.hpp"
 #include "gc/g1/g1CollectedHeap.inline.hpp"
 #include "gc/g1/g1ConcurrentMark.inline.hpp"
@@ -15,6 +14,7 @@
 #include "gc/g1/g1DonorCards.hpp"
 #include "gc/g1/g1DonorCycleCheck.hpp"
 #include "gc/g1/g1DonorMark.hpp"
+#include "gc/g1/g1DonorMerge.hpp"
 #include "gc/g1/g1HeapRegion.inline.hpp"
 #include "gc/g1/g1ThreadLocalData.hpp"
 #include "gc/shared/donor/donorFeatures.hpp"
@@ -23,10 +23,8 @@
 #include "gc/shared/satbMarkQueue.hpp"
 #include "gc/shared/suspendibleThreadSet.hpp"
 #include "logging/log.hpp"
-#include "oops/instanceKlass.hpp"
 #include "oops/oop.inline.hpp"
 #include "runtime/handshake.hpp"
-#include "utilities/population_count.hpp"
 #include "utilities/ticks.hpp"
 
 #include <string.h>
@@ -74,17 +72,14 @@ G1DonorMark::G1DonorMark(G1ConcurrentMark* cm) :
     _heap(G1CollectedHeap::heap()),
     _cm(cm),
     _bitmap(cm->mark_bitmap()),
-    _soft_policy(),
-    _soft_clock(java_lang_ref_SoftReference::clock()),
+    _references(false /* clears_soft */),
     _regions(),
     _next(0),
     _merged(0),
     _flushes(0),
     _satb_marks(0),
     _live_bytes(0),
-    _live_objects(0) {
-  _soft_policy.setup();
-}
+    _live_objects(0) {}
 
 // False: the cycle has ended, and the heap is left.
 bool G1DonorMark::heap_stay() {
@@ -203,21 +198,7 @@ bool G1DonorMark::is_kept(const struct virtio_gc_weak& weak) {
   if (opaque(weak.object) != Scan || opaque(weak.referent) != Scan) {
     return false;
   }
-  oop obj = cast_to_oop(weak.object);
-  bool kept = false;
-  if (cast_from_oop<uint64_t>(java_lang_ref_Reference::unknown_referent_no_keepalive(obj)) != weak.referent) {
-    return false;
-  }
-  switch (InstanceKlass::cast(obj->klass())->reference_type()) {
-  case REF_SOFT:
-    kept = !_soft_policy.should_clear_reference(obj, _soft_clock);
-    break;
-  case REF_FINAL:
-    kept = java_lang_ref_Reference::next(obj) != nullptr;
-    break;
-  default:
-    break;
-  }
+  const bool kept = _references.follows(cast_to_oop(weak.object), weak.referent);
   if (kept && DonorCheck) {
     // G1 decides later, and has to keep it too.
     _bitmap->par_mark(cast_to_oop(weak.referent));
@@ -227,46 +208,16 @@ bool G1DonorMark::is_kept(const struct virtio_gc_weak& weak) {
 
 // False: donors say what can't be.
 bool G1DonorMark::merge_region(const struct virtio_gc_region& r, const uint64_t* theirs, const struct virtio_gc_live* live) {
-  HeapWord* const bottom = _heap->bottom_addr_for_region(r.region);
-  const size_t units = r.top / HeapWordSize - pointer_delta(bottom, _heap->reserved().start());
-  const size_t words = (units + BitsPerWord - 1) / BitsPerWord;
-  const bool whole = (r.flags & VIRTIO_GC_REGION_WHOLE) != 0;
-  const size_t header = (size_t)oopDesc::header_size();
-  size_t live_words = live->bytes / HeapWordSize;
-  size_t objects = 0;
-  uint64_t before = 0;
+  size_t words;
+  size_t objects;
 
-  for (size_t i = 0; i < words; i++) {
-    // An object begins where another's header is.
-    if (header > 1 && (theirs[i] & (theirs[i] << 1 | before >> (BitsPerWord - 1))) != 0) {
-      return false;
-    }
-    before = theirs[i];
-    objects += population_count(theirs[i]);
-  }
-  if (live->status != VIRTIO_GC_OK || live->objects != objects || live->bytes > units * HeapWordSize ||
-      (!whole && live_words < objects * header) ||
-      (objects == 0 && live->bytes != 0) ||
-      (units % BitsPerWord != 0 && theirs[words - 1] >> units % BitsPerWord != 0) ||
-      (whole && objects != (theirs[0] & 1))) {
+  if (!G1DonorMerge::region(_bitmap, r, theirs, live, &words, &objects)) {
     return false;
   }
-  // Each mark was a root.
-  for (HeapWord* next = bottom; (next = _bitmap->get_next_marked_addr(next, bottom + units)) < bottom + units; next++) {
-    const size_t unit = pointer_delta(next, bottom);
-    if ((theirs[unit / BitsPerWord] >> unit % BitsPerWord & 1) == 0) {
-      return false;
-    }
-  }
-  if (whole && objects != 0) {
-    auto add_used = [&] (G1HeapRegion* region) { live_words += region->used() / HeapWordSize; };
-    _heap->humongous_obj_regions_iterate(_heap->region_at(r.region), add_used);
-  }
-  _bitmap->merge(bottom, theirs, words);
-  _cm->_region_mark_stats[r.region]._live_words = live_words;
+  _cm->_region_mark_stats[r.region]._live_words = words;
   // Only the order in which regions are collected depends on it.
   _cm->_region_mark_stats[r.region]._incoming_refs = objects;
-  _live_bytes += live_words * HeapWordSize;
+  _live_bytes += words * HeapWordSize;
   _live_objects += objects;
   return true;
 }
@@ -345,12 +296,9 @@ bool G1DonorMark::discover(DonorTrace* trace) {
     if (opaque(trace->unkept_at(i)) != Scan) {
       continue;
     }
-    oop obj = cast_to_oop(trace->unkept_at(i));
-    if (!rp->discover_reference(obj, InstanceKlass::cast(obj->klass())->reference_type())) {
-      oop referent = java_lang_ref_Reference::unknown_referent_no_keepalive(obj);
-      if (referent != nullptr) {
-        _cm->task(0)->make_reference_grey(referent);
-      }
+    oop referent = G1DonorReferences::discover(rp, cast_to_oop(trace->unkept_at(i)));
+    if (referent != nullptr) {
+      _cm->task(0)->make_reference_grey(referent);
     }
   }
   heap_leave();

@@ -10,9 +10,9 @@
 #ifndef SHARE_GC_G1_G1DONORMARK_HPP
 #define SHARE_GC_G1_G1DONORMARK_HPP
 
+#include "gc/g1/g1DonorReferences.hpp"
 #include "gc/shared/donor/donorTrace.hpp"
 #include "gc/shared/donor/donor_globals.hpp"
-#include "gc/shared/referencePolicy.hpp"
 #include "utilities/growableArray.hpp"
 
 class G1CMBitMap;
@@ -57,8 +57,7 @@ class G1DonorMark : public DonorTraceClient, public StackObj {
   G1CollectedHeap* const _heap;
   G1ConcurrentMark* const _cm;
   G1CMBitMap* const _bitmap;
-  LRUMaxHeapPolicy _soft_policy;
-  const jlong _soft_clock;
+  G1DonorReferences _references;
   GrowableArrayCHeap<struct virtio_gc_region, mtGC> _regions;
   // Of _regions: those before this one have given their marks as roots.
   int _next;

@@ -27,6 +27,12 @@ static const char* command_name(uint command) {
   case VIRTIO_GC_TRACE_STATE:   return "TRACE_STATE";
   case VIRTIO_GC_TRACE_ASK:     return "TRACE_ASK";
   case VIRTIO_GC_TRACE_BITMAPS: return "TRACE_BITMAPS";
+  case VIRTIO_GC_TRACE_CARDS:   return "TRACE_CARDS";
+  case VIRTIO_GC_SPACE_DONORS:  return "SPACE_DONORS";
+  case VIRTIO_GC_EVACUATE:      return "EVACUATE";
+  case VIRTIO_GC_UPDATE:        return "UPDATE";
+  case VIRTIO_GC_RELEASE:       return "RELEASE";
+  case VIRTIO_GC_CLEAN:         return "CLEAN";
   case VIRTIO_GC_HINT:          return "HINT";
   default:                      return "a command";
   }

@@ -23,7 +23,7 @@
   field(GcId, gcId, "GC Identifier", "")                                       \
   field(Number, epoch, "Epoch", "Commands of the trace have the same")         \
   field(Text, purpose, "Purpose",                                              \
-        "Concurrent Mark: the marks are for the collector; Concurrent Mark Check, Full Collection Check: " \
+        "Concurrent Mark, Full Collection: the marks are for the collector; Concurrent Mark Check, Full Collection Check: " \
         "they are compared with the collector's own")                          \
   field(Flag, succeeded, "Succeeded",                                          \
         "Donors have met all that is reachable, and the collector has taken their answers") \

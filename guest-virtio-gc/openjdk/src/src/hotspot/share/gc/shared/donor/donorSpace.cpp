@@ -82,6 +82,10 @@ void DonorSpace::initialize() {
   DONOR_FLAG_OF_G1(DonorCheck);
   DONOR_FLAG_OF_G1(DonorMark);
   DONOR_FLAG_OF_G1(DonorRebuild);
+  DONOR_FLAG_OF_G1(DonorCompact);
+  if (DonorCompact) {
+    FLAG_SET_ERGO(DonorRebuild, true);
+  }
   if (DonorHeap == nullptr) {
     return;
   }

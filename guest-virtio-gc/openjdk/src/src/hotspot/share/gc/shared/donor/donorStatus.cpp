@@ -72,6 +72,17 @@ void DonorStatus::search_failed(uint gc_id, const char* why) {
   failed(gc_id, why);
 }
 
+void DonorStatus::compaction_succeeded() {
+  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  _state.compactions_succeeded++;
+}
+
+void DonorStatus::compaction_failed(uint gc_id, const char* why) {
+  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  _state.compactions_failed++;
+  failed(gc_id, why);
+}
+
 void DonorStatus::leave_out(uint cycles) {
   MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
   _state.cycles_to_leave_out = cycles;
@@ -120,6 +131,16 @@ void DonorStatus::print_marking(outputStream* st, const State& state) {
   }
 }
 
+void DonorStatus::print_full(outputStream* st, const State& state) {
+  if (DonorCheck) {
+    print_traces(st, state, DonorTrace::FullCollectionCheck);
+  } else if (DonorCompact) {
+    print_traces(st, state, DonorTrace::FullCollection);
+    st->print_cr("Full collections that donors have compacted: %u; in %u they have failed",
+                 state.compactions_succeeded, state.compactions_failed);
+  }
+}
+
 void DonorStatus::print_failure(outputStream* st, const State& state) {
   char when[os::iso8601_timestamp_size];
 
@@ -151,9 +172,7 @@ void DonorStatus::print(outputStream* st) {
   DonorFeatures::print(st);
   st->cr();
   print_marking(st, state);
-  if (DonorCheck) {
-    print_traces(st, state, DonorTrace::FullCollectionCheck);
-  }
+  print_full(st, state);
   print_failure(st, state);
   st->print_cr("Commands: " UINT64_FORMAT ", of which " UINT64_FORMAT " failed; " UINT64_FORMAT " bytes sent, "
                UINT64_FORMAT " received", Atomic::load(&_commands), Atomic::load(&_commands_failed),

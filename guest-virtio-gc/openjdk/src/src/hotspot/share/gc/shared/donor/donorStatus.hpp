@@ -36,6 +36,8 @@ private:
     Traces traces[DonorTrace::Purposes];
     uint searches_succeeded;
     uint searches_failed;
+    uint compactions_succeeded;
+    uint compactions_failed;
     uint cycles_left_out;
     uint cycles_to_leave_out;
     jlong failure_ms;
@@ -52,6 +54,7 @@ private:
 
   static void failed(uint gc_id, const char* why);
   static void print_traces(outputStream* st, const State& state, DonorTrace::Purpose purpose);
+  static void print_full(outputStream* st, const State& state);
   static void print_marking(outputStream* st, const State& state);
   static void print_failure(outputStream* st, const State& state);
 
@@ -68,6 +71,10 @@ public:
   // Donors have found the cards of remembered sets, or not.
   static void search_succeeded();
   static void search_failed(uint gc_id, const char* why);
+
+  // Donors have moved what a full collection compacts, or not.
+  static void compaction_succeeded();
+  static void compaction_failed(uint gc_id, const char* why);
 
   // Donors are not asked in so many concurrent cycles to come.
   static void leave_out(uint cycles);

@@ -29,6 +29,7 @@
 Mutex* DonorTrace::_lock = nullptr;
 uint32_t DonorTrace::_last_epoch = 0;
 bool DonorTrace::_is_left = false;
+bool DonorTrace::_is_in_pause = false;
 
 // Donors that meet nothing more for so long are not waited for.
 static const double PatienceSeconds = 30;
@@ -57,6 +58,11 @@ DonorTrace::DonorTrace(DonorTraceClient* client, Purpose purpose) :
 
 void DonorTrace::initialize() {
   _lock = new Mutex(Mutex::nosafepoint, "DonorTrace_lock");
+}
+
+void DonorTrace::set_is_in_pause(bool is_in_pause) {
+  MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  _is_in_pause = is_in_pause;
 }
 
 bool DonorTrace::is_possible(size_t region_bytes, const char* follows, bool* said) {
@@ -143,6 +149,9 @@ bool DonorTrace::start(const struct virtio_gc_region* regions, uint count) {
   bool taken = types.take(&_failure);
   _client->heap_leave();
   MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
+  if (_is_in_pause && _purpose != FullCollection) {
+    return give_up();
+  }
   // Types cannot be replaced while a trace runs.
   if (_is_left) {
     abandon();
@@ -335,6 +344,7 @@ bool DonorTrace::opaque_take() {
       if (DonorTypes::klass_at(address) == nullptr) {
         return fail("donors met what is no object", address);
       }
+      _client->opaque_found(cast_to_oop(address));
       scan(cast_to_oop(address));
       return true;
     case DonorTraceClient::Gone:
@@ -506,7 +516,8 @@ const char* DonorTrace::name(Purpose purpose) {
   switch (purpose) {
   case ConcurrentMark:      return "Concurrent Mark";
   case ConcurrentMarkCheck: return "Concurrent Mark Check";
-  default:                              return "Full Collection Check";
+  case FullCollection:      return "Full Collection";
+  default:                  return "Full Collection Check";
   }
 }
 

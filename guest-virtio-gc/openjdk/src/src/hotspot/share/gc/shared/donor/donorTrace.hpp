@@ -57,6 +57,9 @@ public:
   // What is at this address, at which donors have met an opaque object?
   virtual Opaque opaque(uint64_t address) = 0;
 
+  // This opaque object was met, and is scanned next.
+  virtual void opaque_found(oop obj) {}
+
   // The referent was met by no other way so far.  True: it is kept, and is a root.
   virtual bool is_kept(const struct virtio_gc_weak& weak) = 0;
 };
@@ -77,13 +80,14 @@ public:
 //
 // Donors do one trace of a space at a time.  Starting one, which ends the one
 // before, is under a lock: a collection in a pause can start one while a
-// concurrent one has not noticed yet that it was given up.
+// concurrent one has not noticed yet that it was given up.  From pause_begin() to
+// pause_end() only a full collection can.
 class DonorTrace : public StackObj {
   friend class DonorRootClosure;
 
 public:
   // What the marks are for
-  enum Purpose { ConcurrentMark, ConcurrentMarkCheck, FullCollectionCheck, Purposes };
+  enum Purpose { ConcurrentMark, ConcurrentMarkCheck, FullCollection, FullCollectionCheck, Purposes };
   static const char* name(Purpose purpose);
 
 private:
@@ -92,6 +96,7 @@ private:
   static uint32_t _last_epoch;
   // The last trace was not finished.
   static bool _is_left;
+  static bool _is_in_pause;
 
   typedef ResizeableResourceHashtable<ClassLoaderData*, bool, AnyObj::C_HEAP, mtGC> Followed;
 
@@ -115,6 +120,7 @@ private:
   Ticks _prepared;
   Ticks _traced;
 
+  static void set_is_in_pause(bool is_in_pause);
   bool run(DonorCommand* command);
   bool run_failed(DonorCommand* command);
   bool fail(const char* why, uint64_t what);
@@ -146,6 +152,9 @@ public:
   NONCOPYABLE(DonorTrace);
 
   static void initialize();
+
+  static void pause_begin() { set_is_in_pause(true); }
+  static void pause_end() { set_is_in_pause(false); }
 
   // The device can trace a heap of such regions.  Else the log says what follows
   // from that, and why, if this is not said yet.

@@ -28,6 +28,10 @@
           "overwrite dead objects; with DonorMark let donors find what "    \
           "remembered sets are rebuilt from")                               \
                                                                             \
+  product(bool, DonorCompact, false,                                        \
+          "Let donors mark and compact the heap in full collections of G1, "\
+          "which does so itself where they fail; turns DonorRebuild on")    \
+                                                                            \
   product(bool, DonorCheck, false, DIAGNOSTIC,                              \
           "In each full collection of G1 let donors trace the heap too, "   \
           "and compare their marks with G1's; with DonorMark do so in "     \
