@@ -2,14 +2,14 @@
 /*
  * Old.java - a large old generation that hardly changes, collected when asked
  *
- *   java Old MIB
+ *   java Old MIB [PERCENT]
  *
  * A graph of so many MiB: each node refers to two near it, and one of 16 to one
  * anywhere. Every other node of a quarter of it is let go, so that there are regions
  * worth a collection. It says "changed"; each line of standard input asks for a
- * collection, which "collected" answers; then a thousand references are changed, and
- * it says so again. At the end of the input the program walks through the graph, and
- * prints "ok" and a sum.
+ * collection, which "collected" answers; then a thousand references are changed, so
+ * many percent of the nodes are replaced, and it says so again. At the end of the input
+ * the program walks through the graph, and prints "ok" and a sum.
  */
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -42,6 +42,20 @@ final class Old {
 		from.c = i % FAR == 0 ? nodes[random.nextInt(nodes.length)] : null;
 	}
 
+	// The nodes from here on: what was there is garbage, but for what is referred to from afar.
+	private static void replace(SplittableRandom random, int first, int count) {
+		for (int i = first; i < first + count; i++) {
+			Node old = nodes[i % nodes.length];
+			if (old == null)
+				continue;
+			old.a = old.b = old.c = null;
+			nodes[i % nodes.length] = new Node();
+			nodes[i % nodes.length].number = i % nodes.length;
+		}
+		for (int i = first - NEAR; i < first + count + NEAR; i++)
+			refer(random, Math.floorMod(i, nodes.length));
+	}
+
 	private static long walk() {
 		long sum = 0;
 		for (int i = 0; i < nodes.length; i++) {
@@ -69,12 +83,17 @@ final class Old {
 		for (int i = 0; i < nodes.length; i++)
 			refer(random, i);
 		System.out.println("changed");
+		int replaced = args.length < 2 ? 0 : nodes.length / 100 * Integer.parseInt(args[1]);
+		int next = 0;
 		BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
 		while (in.readLine() != null) {
 			System.gc();
 			System.out.println("collected");
 			for (int i = 0; i < CHANGES; i++)
 				refer(random, random.nextInt(nodes.length));
+			if (replaced > 0)
+				replace(random, next, replaced);
+			next = (next + replaced) % nodes.length;
 			System.out.println("changed");
 		}
 		System.out.println("ok " + walk());

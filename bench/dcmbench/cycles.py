@@ -90,6 +90,14 @@ def middle(cycles: Sequence[Cycle]) -> Cycle:
     return Cycle(*(report.median([getattr(c, name) for c in cycles]) for name in names))
 
 
+def logged(line: re.Pattern[str], said: str) -> float:
+    """The figure of the last such line of a log."""
+    found = line.findall(said)
+    if not found:
+        raise host.BenchError(f"no {line.pattern} in the log: {said[-300:]}")
+    return float(found[-1])
+
+
 class Program:
     """Old.java while it runs."""
 
@@ -129,25 +137,26 @@ class Program:
             return counts(donors.ask_pager(path))
         return {}
 
-    def cycle(self) -> Cycle:
-        """One cycle."""
+    def collect_counted(self) -> tuple[str, float, dict[str, int]]:
+        """The same: what it said, how many ms it took, and what its pager has counted."""
         before = self.pager()
         start = time.monotonic()
         said = self.collect()
         took = time.monotonic() - start
         after = self.pager()
         self.wait(b"changed")
-        figures = {}
-        for name, line in LINES.items():
-            found = line.findall(said)
-            if not found:
-                raise host.BenchError(f"no {name} in the log of a cycle: {said[-300:]}")
-            figures[name] = float(found[-1])
+        counted = {name: after[name] - before.get(name, 0) for name in after}
+        return said, 1000 * took, counted
+
+    def cycle(self) -> Cycle:
+        """One cycle."""
+        said, took, counted = self.collect_counted()
+        figures = {name: logged(line, said) for name, line in LINES.items()}
         return Cycle(
             **figures,
-            cycle_ms=1000 * took,
-            fetched_pages=after.get("fetched_pages", 0) - before.get("fetched_pages", 0),
-            faults=after.get("faults", 0) - before.get("faults", 0),
+            cycle_ms=took,
+            fetched_pages=counted.get("fetched_pages", 0),
+            faults=counted.get("faults", 0),
         )
 
     def end(self) -> str:
@@ -175,13 +184,18 @@ def run(b: Bench, mib: int, cycles: int, *flags: str, ours: bool) -> tuple[Cycle
         return middle(found), program.end()
 
 
-def measure(b: Bench) -> Found:
-    """In memory, then twice with the heap on donors: G1 by itself, and with donors' help."""
+def compile_old(b: Bench) -> None:
+    """Old.java."""
     source = Path(__file__).resolve().parent.parent / "Old.java"
     javac = os.fspath(b.jvm.home / "bin" / "javac")
     made = host.run([javac, "-d", b.jvm.classes, source], timeout=LIMIT_S)
     if made.status:
         raise host.BenchError(f"javac: {made.error[-300:]}")
+
+
+def measure(b: Bench) -> Found:
+    """In memory, then twice with the heap on donors: G1 by itself, and with donors' help."""
+    compile_old(b)
     mib = b.scale.heap_mib * 5 // 8
     cycles = 3 if b.scale.tiny else 5
     memory, answer = run(b, mib, cycles, ours=False)

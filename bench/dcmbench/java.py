@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.jvm import support
+from tests.jvm import real, support
 
 from . import donors, gc, host
 
@@ -55,12 +55,16 @@ class Outcome:
 
 
 def programs(s: Scale, source: Path) -> list[Program]:
-    """Those of tests/jvm: one whose old generation changes all the time, and javac."""
+    """Those of tests/jvm: one whose old generation changes all the time, javac, real ones."""
     operations, methods = ("20000", 100) if s.tiny else ("600000", 1500)
     source.write_text(support.large_source(methods), encoding="utf-8")
     return [
         Program("churn", ("Churn", "24" if s.tiny else "110", operations, "11", "2", "3")),
         Program("javac", (*support.JAVAC, str(source)), files=True),
+        *(
+            Program(one.name.lower(), (one.name, *(one.tiny if s.tiny else one.args)))
+            for one in real.PROGRAMS
+        ),
     ]
 
 
@@ -94,6 +98,7 @@ class Bench:
         self.scale = s
         self.folder = folder
         self.jvm = support.Jvm(folder)
+        real.compile_programs(self.jvm.home / "bin" / "javac", self.jvm.classes)
         self.programs = programs(s, folder / "Large.java")
 
     def run(self, program: Program, *flags: str, ours: bool, paged: bool = False) -> Outcome:
@@ -101,7 +106,8 @@ class Bench:
         out, runtime = self.folder / "out", self.folder / "run"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
-        args = [*flags, "-XX:+UseG1GC", f"-Xmx{self.scale.heap_mib}m", *program.args]
+        args = [*flags, "-cp", real.class_path(self.jvm.classes), "-XX:+UseG1GC"]
+        args += [f"-Xmx{self.scale.heap_mib}m", *program.args]
         if program.files:
             args += ["-d", str(out)]
         sampler = donors.StatusSampler(runtime, ASK_S)

@@ -2,13 +2,15 @@
 """Rows of our JVM: what its libjvm costs without the flag, and with a heap on donors.
 
 In the first rows G1 collects by itself, donors only keep pages, and a process is timed from its
-start to its end. The last rows are of concurrent cycles (cycles.py).
+start to its end. The last rows are of concurrent cycles (cycles.py) and full collections
+(full.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 from tests.jvm import support
 
-from . import cycles, host, report
+from . import cycles, full, host, report
 from .java import Bench, Outcome, Scale, counts, pager_config, two_donors
 
 # The ids of the table, in its order: what, target.
@@ -29,6 +31,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "mark-speed": ("concurrent marking at 25 % direct, plain G1's time over ours", ">= 10 x"),
     "start-pause": ("concurrent start pause at 25 % direct, over plain G1's in memory", "<= 1.1 x"),
     "old-fetched": ("% of the old generation brought in by a concurrent cycle at 25 %", "< 5 %"),
+    "full-gc": ("System.gc(), a full collection, at 25 % direct, plain over ours", ">= 10 x"),
 }
 CYCLES = ("mark-speed", "start-pause", "old-fetched")
 MOST = {"slowdown-50": 1.15, "slowdown-25": 1.5}
@@ -147,7 +150,8 @@ def end_to_end(b: Bench, name: str, share: int) -> report.Row:
     for program in b.programs:
         with heap_on_donors(b, share) as flag:
             plain = functools.partial(b.run, program, flag, ours=True, paged=True)
-            ours = functools.partial(b.run, program, flag, *cycles.OURS, ours=True, paged=True)
+            help_flags = (*cycles.OURS, *full.OURS)
+            ours = functools.partial(b.run, program, flag, *help_flags, ours=True, paged=True)
             runs = b.pair(program, plain, ours)
         found[program.name] = runs
         said.append(
@@ -161,8 +165,8 @@ def end_to_end(b: Bench, name: str, share: int) -> report.Row:
         name,
         value,
         value >= LEAST[name],
-        f"Timed: the process from its start to its end. {', '.join(said)}. Ours: DonorMark and "
-        f"DonorRebuild. {conditions(b, share, ages)}",
+        f"Timed: the process from its start to its end. {', '.join(said)}. Ours: DonorMark, "
+        f"DonorRebuild and DonorCompact. {conditions(b, share, ages)}",
         {program: raw(runs) for program, runs in found.items()},
     )
 
@@ -192,6 +196,25 @@ def cycle_row(name: str, found: cycles.Found) -> report.Row:
     )
 
 
+def full_gc(b: Bench) -> report.Row:
+    """Full collections."""
+    found = full.measure(b)
+    value = found.plain.ms / found.ours.ms
+    return row(
+        "full-gc",
+        value,
+        value >= 10,
+        "Timed: System.gc() as the program sees it. The pauses: "
+        f"{found.memory.text('plain G1, all in memory')}; "
+        f"{found.plain.text('plain G1, 25 % direct')}; "
+        f"{found.ours.text('DonorCompact, 25 %')}. A graph of {found.mib} MiB, of which "
+        f"{full.REPLACED} % is replaced before each collection; medians of {found.collections}; a "
+        f"heap of {found.heap_mib} MiB, two donors over TCP in the clear, on a CPU beside that of "
+        "the program and its pager",
+        found.raw(),
+    )
+
+
 def measures(
     build: Path, repeat: int, tiny: bool, folder: Path
 ) -> dict[str, Callable[[], report.Row]]:
@@ -212,9 +235,11 @@ def measures(
                 if not found:
                     found.append(cycles.measure(made[0]))
                 return cycle_row(name, found[0])
+            if name == "full-gc":
+                return full_gc(made[0])
             share = int(name.rpartition("-")[2])
             return (end_to_end if name in LEAST else slowdown)(made[0], name, share)
-        except (host.BenchError, OSError) as e:
+        except (host.BenchError, OSError, subprocess.SubprocessError) as e:
             return row(name, None, False, f"not measured: {e}")
 
     return {name: functools.partial(attempt, name) for name in ROWS}
