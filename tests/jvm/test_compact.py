@@ -104,13 +104,18 @@ def test_concurrent_cycles_too(jvm: Jvm, donors: list[Donor], short_tmp: Path) -
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        ("dropped", BY_ITSELF + "donors' marks of a region are not right"),
-        ("weak", BY_ITSELF),
-        ("ended", COMPACTS + "donors have moved a region in another way"),
         ("place", COMPACTS + "donors have moved two objects to one place"),
-        ("before", COMPACTS + "donors' table of moves is not right"),
-        ("unmoved", COMPACTS + "EVACUATE: no space"),
         ("unupdated", UPDATES + "UPDATE: worker lost"),
+        *(
+            pytest.param(lie, why, marks=pytest.mark.slow)
+            for lie, why in (
+                ("dropped", BY_ITSELF + "donors' marks of a region are not right"),
+                ("weak", BY_ITSELF),
+                ("ended", COMPACTS + "donors have moved a region in another way"),
+                ("before", COMPACTS + "donors' table of moves is not right"),
+                ("unmoved", COMPACTS + "EVACUATE: no space"),
+            )
+        ),
     ],
 )
 def test_donors_that_fail(
