@@ -5,21 +5,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.jvm import support
 
 from . import donors, gc, host, report
 from .java import LIMIT_S, Bench, counts, pager_config, two_donors
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Figures = TypeVar("Figures", bound="DataclassInstance")
 SHARE = 25
 # A collection that the program asks for is a concurrent cycle, and there is no other.
 FLAGS = (
@@ -84,10 +89,11 @@ class Found:
         return dataclasses.asdict(self)
 
 
-def middle(cycles: Sequence[Cycle]) -> Cycle:
+def middle(found: Sequence[Figures]) -> Figures:
     """The median of each figure."""
-    names = [field.name for field in dataclasses.fields(Cycle)]
-    return Cycle(*(report.median([getattr(c, name) for c in cycles]) for name in names))
+    kind = type(found[0])
+    names = [field.name for field in dataclasses.fields(kind)]
+    return kind(*(report.median([getattr(one, name) for one in found]) for name in names))
 
 
 def logged(line: re.Pattern[str], said: str) -> float:
@@ -172,14 +178,21 @@ class Program:
         host.kill_group(self.proc)
 
 
-def run(b: Bench, mib: int, cycles: int, *flags: str, ours: bool) -> tuple[Cycle, str]:
-    """The medians of so many cycles, after two that do not count, and the answer."""
-    runtime = b.folder / "run"
-    argv = b.jvm.command(*FLAGS, f"-Xmx{b.scale.heap_mib}m", *flags, "Old", str(mib), ours=ours)
-    program = Program(argv, gc.with_libdcm(b.scale.build, runtime), runtime)
-    with contextlib.ExitStack() as stack:
+@contextlib.contextmanager
+def started(b: Bench, flags: Sequence[str], *args: str, ours: bool) -> Iterator[Program]:
+    """Old.java, when it has made its graph. What another left behind is not its pager's."""
+    with tempfile.TemporaryDirectory(dir=b.folder) as folder, contextlib.ExitStack() as stack:
+        runtime = Path(folder)
+        argv = b.jvm.command(f"-Xmx{b.scale.heap_mib}m", *flags, "Old", *args, ours=ours)
+        program = Program(argv, gc.with_libdcm(b.scale.build, runtime), runtime)
         stack.callback(program.stop)
         program.wait(b"changed")
+        yield program
+
+
+def run(b: Bench, mib: int, cycles: int, *flags: str, ours: bool) -> tuple[Cycle, str]:
+    """The medians of so many cycles, after two that do not count, and the answer."""
+    with started(b, (*FLAGS, *flags), str(mib), ours=ours) as program:
         found = [program.cycle() for _ in range(2 + cycles)][2:]
         return middle(found), program.end()
 
@@ -193,21 +206,29 @@ def compile_old(b: Bench) -> None:
         raise host.BenchError(f"javac: {made.error[-300:]}")
 
 
-def measure(b: Bench) -> Found:
+def three_ways(
+    b: Bench, ours: Sequence[str], run_old: Callable[..., tuple[Figures, str]]
+) -> tuple[Figures, Figures, Figures]:
     """In memory, then twice with the heap on donors: G1 by itself, and with donors' help."""
     compile_old(b)
-    mib = b.scale.heap_mib * 5 // 8
-    cycles = 3 if b.scale.tiny else 5
-    memory, answer = run(b, mib, cycles, ours=False)
+    memory, answer = run_old(ours=False)
     found = []
-    for flags in ((), OURS):
+    for flags in ((), ours):
         with (
             tempfile.TemporaryDirectory(dir=b.folder) as place,
             two_donors(b.scale, Path(place)) as both,
         ):
             config = pager_config(b.scale, Path(place), both, SHARE)
-            figures, said = run(b, mib, cycles, f"-XX:DonorHeap=dcm:{config}", *flags, ours=True)
+            figures, said = run_old(f"-XX:DonorHeap=dcm:{config}", *flags, ours=True)
         if said != answer:
             raise host.BenchError(f"Old: {said} is not {answer}")
         found.append(figures)
-    return Found(memory, found[0], found[1], mib, b.scale.heap_mib, cycles)
+    return memory, found[0], found[1]
+
+
+def measure(b: Bench) -> Found:
+    """All three."""
+    mib = b.scale.heap_mib * 5 // 8
+    cycles = 3 if b.scale.tiny else 5
+    found = three_ways(b, OURS, functools.partial(run, b, mib, cycles))
+    return Found(*found, mib, b.scale.heap_mib, cycles)

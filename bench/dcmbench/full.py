@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import re
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from tests.jvm import support
 
-from . import cycles, gc, host, report
-from .java import Bench, pager_config, two_donors
+from . import cycles
+from .java import Bench
 
-SHARE = 25
 REPLACED = 10  # percent of the nodes, before each collection
 FLAGS = ("-XX:+UseG1GC", "-Xlog:gc", *support.Asked.ONLY)
 OURS = ("-XX:+DonorCompact",)
@@ -55,25 +52,9 @@ class Found:
         return dataclasses.asdict(self)
 
 
-def middle(pauses: list[Pause]) -> Pause:
-    """The median of each figure."""
-    names = [field.name for field in dataclasses.fields(Pause)]
-    return Pause(*(report.median([getattr(one, name) for one in pauses]) for name in names))
-
-
 def run(b: Bench, mib: int, collections: int, *flags: str, ours: bool) -> tuple[Pause, str]:
     """The medians of so many collections, after one that does not count, and the answer."""
-    runtime = b.folder / "run"
-    program = cycles.Program(
-        b.jvm.command(
-            *FLAGS, f"-Xmx{b.scale.heap_mib}m", *flags, "Old", str(mib), str(REPLACED), ours=ours
-        ),
-        gc.with_libdcm(b.scale.build, runtime),
-        runtime,
-    )
-    with contextlib.ExitStack() as stack:
-        stack.callback(program.stop)
-        program.wait(b"changed")
+    with cycles.started(b, (*FLAGS, *flags), str(mib), str(REPLACED), ours=ours) as program:
         found = []
         for _ in range(1 + collections):
             said, took, counted = program.collect_counted()
@@ -85,26 +66,12 @@ def run(b: Bench, mib: int, collections: int, *flags: str, ours: bool) -> tuple[
                     counted.get("written_pages", 0),
                 )
             )
-        return middle(found[1:]), program.end()
+        return cycles.middle(found[1:]), program.end()
 
 
 def measure(b: Bench) -> Found:
-    """In memory, then twice with the heap on donors: G1 by itself, and donors."""
-    cycles.compile_old(b)
+    """All three."""
     mib = b.scale.heap_mib * 9 // 16
     collections = 2 if b.scale.tiny else 3
-    memory, answer = run(b, mib, collections, ours=False)
-    found = []
-    for flags in ((), OURS):
-        with (
-            tempfile.TemporaryDirectory(dir=b.folder) as place,
-            two_donors(b.scale, Path(place)) as both,
-        ):
-            config = pager_config(b.scale, Path(place), both, SHARE)
-            pause, said = run(
-                b, mib, collections, f"-XX:DonorHeap=dcm:{config}", *flags, ours=True
-            )
-        if said != answer:
-            raise host.BenchError(f"Old: {said} is not {answer}")
-        found.append(pause)
-    return Found(memory, found[0], found[1], mib, b.scale.heap_mib, collections)
+    found = cycles.three_ways(b, OURS, functools.partial(run, b, mib, collections))
+    return Found(*found, mib, b.scale.heap_mib, collections)
