@@ -24,7 +24,7 @@ KERNEL_BUILD = BUILD / "debug-kernel" if DEBUG else BUILD
 MODULE = KERNEL_BUILD / "kernel" / "gc" / "virtio_gc.ko"
 NAMES = ("vgc_check", "libvgc_check", "heap_check", "lists")
 PROGRAMS = [BUILD / "tests-qemu" / name for name in NAMES]
-LOGS = BUILD / "test" / "qemu"
+LOGS = KERNEL_BUILD / "test" / "qemu"
 WINDOW_MIB = 64
 
 

@@ -241,7 +241,7 @@ static void lose(u32 seed, u32 donor)
 			      status == VIRTIO_GC_DONOR_LOST,
 		      "status %u", status);
 	}
-	EXPECT(status == VIRTIO_GC_DONOR_LOST);
+	EXPECT(status == VIRTIO_GC_DONOR_LOST, "status %u in the end", status);
 	at = le64toh(h.answer.done.at);
 	printf("lost: donor %d, region %d\n", (int)h.answer.done.donor,
 	       at == VIRTIO_GC_NONE ? -1 : (int)(at / HEAP_REGION));

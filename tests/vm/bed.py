@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import itertools
 import http.client
 import json
@@ -103,6 +104,7 @@ class Bed(Machine):
         self._judged = 0  # bytes of the console
         self._taints = 0
         self._off = False
+        self._claim: int | None = None  # a descriptor of `keep`, which is locked by it
         self.l2_consoles: list[str] = []  # of those that have ended
 
     # -- start and end ----------------------------------------------------
@@ -169,6 +171,7 @@ class Bed(Machine):
 
     def start(self, timeout: float = 180.0, shell: bool = False) -> None:
         """Start it and wait for the agent; `shell` puts one on this terminal."""
+        self.claim()
         try:
             self._boot(timeout, shell)
         except GuestGone:
@@ -185,11 +188,23 @@ class Bed(Machine):
             if wrong_clock(self.console()):
                 raise GuestError("L1's clock is wrong, twice: is this host very busy?")
 
+    def claim(self) -> None:
+        """Its logs have their folder to themselves, until it is closed."""
+        if self.keep is None or self._claim is not None:
+            return
+        self.keep.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self.keep, os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(folder)
+            raise GuestError(f"{self.keep} has the logs of another L1, which is not closed") from None
+        self._claim = folder
+
     def _boot(self, timeout: float, shell: bool) -> None:
         self._write_initrd()
         # Dies with us even if we get no chance to end it.
         cmd = ["setpriv", "--pdeathsig", "KILL", *self.command_line(shell)]
-        self.console_path.parent.mkdir(parents=True, exist_ok=True)
         self.console_path.unlink(missing_ok=True)  # another L1's
         started = time.monotonic()
         with self.qemu_log_path.open("wb") as err:
@@ -286,6 +301,9 @@ class Bed(Machine):
         finally:
             self._hang_up()
             shutil.rmtree(self._dir, ignore_errors=True)
+            if self._claim is not None:
+                os.close(self._claim)
+                self._claim = None
 
     def _stop(self) -> None:
         self._end()

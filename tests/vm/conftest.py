@@ -19,12 +19,11 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.framework.failed import FAILED
-from tests.framework.paths import BUILD
 from tests.vm import debug
 from tests.vm.bed import Bed, Spec
 from tests.vm.emulator import ghost_breakpoint, killed_by_emulator
 
-LOGS = BUILD / "test" / "vm"
+LOGS = debug.KERNEL_BUILD / "test" / "vm"
 NewBed = Callable[..., Bed]
 GHOST = pytest.StashKey[bool]()
 

@@ -171,6 +171,17 @@ def test_interrupts_that_come_twice() -> None:
     assert not interrupted_twice(other + TRACE % (0, 0x46)), "it had died of something else"
 
 
+def test_logs_of_two_l1s_are_not_mixed(tmp_path: Path) -> None:
+    """One that is not closed has its folder to itself."""
+    first, second = Bed(keep=tmp_path / "same"), Bed(keep=tmp_path / "same")
+    first.claim()
+    with pytest.raises(GuestError, match="another L1, which is not closed"):
+        second.start()
+    first.close()
+    second.claim()
+    second.close()
+
+
 def test_the_kernel_is_the_one_whose_headers_we_have(bed: Bed) -> None:
     headers = [path.name for path in kernel_root().glob("usr/src/linux-headers-*-amd64")]
     assert headers == [f"linux-headers-{bed.must('uname -r').strip()}"]
