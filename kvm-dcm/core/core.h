@@ -237,6 +237,8 @@ enum dcm_hint {
 	DCM_HINT_DIRECT, /* keep in direct memory, as the budget allows */
 	DCM_HINT_NORMAL, /* take DIRECT back */
 	DCM_HINT_COLD, /* evict first */
+	DCM_HINT_FETCH, /* bring in soon, as far as there is room: dcm_ahead() */
+	DCM_HINT_FORGET, /* what FETCH has queued */
 };
 
 /**
@@ -244,11 +246,24 @@ enum dcm_hint {
  * @gfn: first page
  * @nr: number of pages
  *
- * Changes no content. Waits, as dcm_discard() does.
+ * Changes no content. Waits, as dcm_discard() does, but for %DCM_HINT_FETCH, which
+ * queues the range, and %DCM_HINT_FORGET.
  *
  * Return: false when ops->relax() ended the wait: a part is not done.
  */
 bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what);
+
+/**
+ * dcm_ahead() - bring in some of the pages that %DCM_HINT_FETCH named
+ * @lane: always the same one of a VM, which takes no faults
+ *
+ * Bounded work per call. Fetches begin nowhere else, so the pager can keep pages
+ * from being fetched (ops->frozen).
+ *
+ * Return: in how many ms to call again; -1: when something has been queued, or
+ * dcm_poll() has made progress on this lane.
+ */
+int dcm_ahead(struct dcm_lane *lane);
 
 /* ---- control ---- */
 
@@ -414,6 +429,7 @@ u64 dcm_extent_lag(const struct dcm_vm *vm, u32 extent);
  * struct dcm_stats - a VM's figures, sums over its lanes
  * @metadata: bytes of page descriptors, seals, sums, and all else that grows with
  *	the VM's memory
+ * @ahead: pages queued by %DCM_HINT_FETCH and not looked at yet
  * @evicted: pages ever evicted
  * @in_flight_max: the most pages that write-backs may hold beyond the budget
  */
@@ -423,6 +439,7 @@ struct dcm_stats {
 	u64 direct;
 	u64 inactive;
 	u64 in_writeback;
+	u64 ahead;
 	u64 metadata;
 	u64 evicted;
 	u64 in_flight_max;

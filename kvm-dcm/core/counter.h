@@ -39,6 +39,8 @@
 	X(PINNED, "blocks that could not be unmapped: in use by I/O")      \
 	X(KEPT, "blocks kept from eviction, as their owner wants them")    \
 	X(COLD, "blocks that were to go first, as their owner wants them") \
+	X(AHEAD_PAGES, "pages fetched before an access, as their owner wants") \
+	X(AHEAD_DROPPED, "pages that their owner wanted so: no room, or late") \
 	X(PROMOTED, "random promotions to Proactive")                      \
 	X(STRETCH, "blocks merged with their buddy")                       \
 	X(REDUCE, "blocks reduced to 4 KiB")                               \

@@ -303,6 +303,55 @@ u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
 	return block_grow(vm, head, order, dcm_eblk_order_max(vm), PD_LOST);
 }
 
+/* Have slots that have all of @at each page of a block? A hint: no lock is held. */
+static bool block_whole(const struct dcm_vm *vm, u32 head, unsigned int order,
+			u8 at)
+{
+	struct dcm_sets s = dcm_block_sets(pd_of(vm, head), order);
+
+	return s.some == page_mask(order) && (s.at & at);
+}
+
+/**
+ * dcm_eblk_grow_ahead() - make a block that is wanted as a part of more larger
+ * @lane: caller's lane
+ * @head: locked, NotDirect, not BUSY
+ * @order: in and out: its size
+ * @from: first page that is wanted
+ * @end: behind the last
+ *
+ * As long as all pages of it are wanted, and on donors: one READ brings them.
+ *
+ * Return: the head of the grown block, locked.
+ */
+u32 dcm_eblk_grow_ahead(struct dcm_lane *lane, u32 head, unsigned int *order,
+			u32 from, u32 end)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int top = dcm_eblk_order_max(vm);
+	struct dcm_sets s;
+
+	if (!dcm_tune(vm, DCM_T_elastic))
+		return dcm_eblk_grow_cold(lane, head, order);
+	/* a fault brings in no larger ones */
+	while (top && (4ull << top) > READ_ONCE(vm->budget))
+		top--;
+	s = dcm_block_at(vm, head, *order);
+	while (*order < top && s.some == page_mask(*order) && s.at) {
+		u32 buddy = head ^ (1u << *order), low = min(head, buddy);
+
+		if (low < from || (u64)low + (2u << *order) > end ||
+		    pd_order(pd_word(pd_of(vm, buddy))) > *order ||
+		    !block_whole(vm, buddy, *order, s.at) ||
+		    !blocks_gather(vm, buddy, *order, PD_LOST))
+			break;
+		head = blocks_merge(vm, head, buddy, *order);
+		(*order)++;
+		s = dcm_block_at(vm, head, *order);
+	}
+	return head;
+}
+
 /**
  * dcm_eblk_grow_empty() - make a block without content the largest size
  * @lane: caller's lane

@@ -30,7 +30,8 @@
 
 #define EVICT_LOOKS 16 /* blocks tried in vain before giving up for now */
 
-static u64 reserve_pages(const struct dcm_vm *vm)
+/* Frames that are kept free, so that a fault need not wait for an eviction. */
+u64 dcm_evict_reserve(const struct dcm_vm *vm)
 {
 	u64 r = dcm_tune(vm, DCM_T_reserve_pages);
 
@@ -541,7 +542,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 {
 	struct dcm_vm *vm = lane->vm;
 	u64 budget = READ_ONCE(vm->budget);
-	u64 reserve = min(max(reserve_pages(vm), (u64)room), budget);
+	u64 reserve = min(max(dcm_evict_reserve(vm), (u64)room), budget);
 	u64 goal = budget - reserve;
 	u64 share = inactive_share(vm);
 	struct evict_looks looks = all_looks;

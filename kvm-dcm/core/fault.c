@@ -191,7 +191,9 @@ static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 		pd_unlock(pd_of(vm, head));
 		return DCM_FAULT_STALL;
 	}
-	*f = dcm_fetch_begin(lane, head, order, gfn, flags & DCM_FF_WRITE,
+	*f = dcm_fetch_begin(lane, head, order, gfn,
+			     flags & DCM_FF_WRITE ? DCM_FOR_WRITE :
+						    DCM_FOR_READ,
 			     sets);
 	pd_unlock(pd_of(vm, head));
 	if (!*f) {

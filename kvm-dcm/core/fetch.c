@@ -21,7 +21,9 @@
  * A READ that fails is posted to another slot of the pages' set at once. When
  * none is left it is posted again, later and later, until it works or all those
  * slabs are declared gone; then the pages are LOST, never zero. Likewise for one
- * that brings wrong bytes (wrong.c): that slot is no longer in the pages' set.
+ * that brings wrong bytes (wrong.c): that slot is no longer in the pages' set. A
+ * block that no access has asked for (ahead.c) is given up when no slot is left,
+ * and an access that came to need it meanwhile begins anew.
  *
  * States of a fetch: FREE -> IO -> FREE, IO <-> RETRY.
  */
@@ -44,13 +46,19 @@ void dcm_frames_put(struct dcm_vm *vm, u32 nr)
 	atomic64_sub(nr, &vm->direct);
 }
 
-static struct dcm_fetch *fetch_alloc(struct dcm_lane *lane)
+/* Moves use the buffers of the first fetches: those ahead are the last. */
+static struct dcm_fetch *fetch_alloc(struct dcm_lane *lane, bool ahead)
 {
-	unsigned int i;
+	unsigned int i = ahead ? DCM_FETCHES_MAX - DCM_AHEAD_MAX : 0;
 
-	for (i = 0; i < DCM_FETCHES_MAX; i++) {
+	static_assert(DCM_MOVES_MAX + DCM_AHEAD_MAX < DCM_FETCHES_MAX,
+		      "no buffer has two uses");
+	for (; i < DCM_FETCHES_MAX; i++) {
 		if (lane->fetch[i].state == DCM_FETCH_FREE) {
-			lane->nr_fetch++;
+			if (ahead)
+				lane->nr_ahead++;
+			else
+				lane->nr_fetch++;
 			return &lane->fetch[i];
 		}
 	}
@@ -60,7 +68,16 @@ static struct dcm_fetch *fetch_alloc(struct dcm_lane *lane)
 static void fetch_free(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	f->state = DCM_FETCH_FREE;
-	lane->nr_fetch--;
+	if (unlikely(f->ahead))
+		lane->nr_ahead--;
+	else
+		lane->nr_fetch--;
+}
+
+/* Does an access wait for the block? Then it is known which page it needs. */
+static bool fetch_asked(const struct dcm_fetch *f)
+{
+	return !f->pull && !f->ahead;
 }
 
 /*
@@ -83,18 +100,19 @@ static bool evicted_lately(struct dcm_lane *lane, u32 gfn, u32 nr)
  * @head: block: locked, NotDirect, not BUSY, uniform (no LOST page, one slot);
  *	its frames are taken
  * @order: its size
- * @page: the page asked for, or %DCM_NIL: the slab is being emptied
- * @write: the access is a write
+ * @page: the page asked for; %DCM_NIL: no access has asked
+ * @what: what for
  * @sets: where its pages are
  *
  * Return: the fetch, and the block BUSY; or %NULL when too many are in flight.
  */
 struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
-				  unsigned int order, u32 page, bool write,
-				  struct dcm_sets sets)
+				  unsigned int order, u32 page,
+				  enum dcm_fetch_for what, struct dcm_sets sets)
 {
 	struct dcm_vm *vm = lane->vm;
-	struct dcm_fetch *f = fetch_alloc(lane);
+	struct dcm_fetch *f = fetch_alloc(lane, what == DCM_FOR_AHEAD);
+	bool write = what == DCM_FOR_WRITE;
 	u16 remote = sets.some, wrote;
 	unsigned int first, last;
 
@@ -114,7 +132,8 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	}
 	f->hidden = 0;
 	f->write = write;
-	f->pull = page == DCM_NIL;
+	f->pull = what == DCM_FOR_PULL;
+	f->ahead = what == DCM_FOR_AHEAD;
 	f->again = false;
 	f->sample = false;
 	f->tries = 0;
@@ -133,9 +152,9 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 		last = (unsigned int)ilog2((u64)remote);
 		f->first = (u8)first;
 		f->nr = (u8)(last - first + 1);
-		if (!f->pull)
+		if (fetch_asked(f))
 			f->again = evicted_lately(lane, page, f->nr);
-		f->sample = f->nr > 1 && !f->pull &&
+		f->sample = f->nr > 1 && fetch_asked(f) &&
 			    dcm_tune(vm, DCM_T_elastic) &&
 			    dcm_chance(lane, dcm_eblk_sample_bp(vm, head));
 	}
@@ -143,10 +162,31 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	return f;
 }
 
-static void fetch_retry_later(struct dcm_lane *lane, struct dcm_fetch *f)
+/* No access has asked for the block: it stays where it is. */
+static void fetch_drop(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	unsigned int order = f->order;
+	u32 gfn = f->gfn;
+
+	if (f->state == DCM_FETCH_RETRY)
+		lane->nr_retry--;
+	dcm_count(lane, DCM_C_AHEAD_DROPPED, f->nr);
+	dcm_frames_put(lane->vm, 1u << order);
+	fetch_free(lane, f);
+	pd_lock(pd_of(lane->vm, gfn));
+	dcm_block_unbusy(lane, gfn, order);
+}
+
+/* @full: only because too much is in flight, or there is no memory for it */
+static void fetch_retry_later(struct dcm_lane *lane, struct dcm_fetch *f,
+			      bool full)
 {
 	u64 wait = RETRY_MIN_NS << min((unsigned int)f->tries, 8u);
 
+	if (unlikely(f->ahead) && !full) {
+		fetch_drop(lane, f);
+		return;
+	}
 	f->tries = (u16)min(f->tries + 1u, 1000u);
 	f->again_ns = lane->vm->ops->now_ns() + min(wait, (u64)RETRY_MAX_NS);
 	if (f->state != DCM_FETCH_RETRY) {
@@ -218,7 +258,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 			return;
 		}
 		if (err == -EAGAIN) {
-			fetch_retry_later(lane, f);
+			fetch_retry_later(lane, f, true);
 			return;
 		}
 		f->failed = true;
@@ -230,7 +270,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 	/* A slot that was lost meanwhile may be in use again, for another slab. */
 	f->at &= dcm_block_at(lane->vm, f->gfn, f->order).at;
 	if (fetch_slots(lane, f)) {
-		fetch_retry_later(lane, f);
+		fetch_retry_later(lane, f, false);
 		return;
 	}
 	if (f->state == DCM_FETCH_RETRY)
@@ -260,6 +300,8 @@ static void fetch_count(struct dcm_lane *lane, const struct dcm_fetch *f)
 		dcm_count(lane, DCM_C_FETCHED_PAGES, f->nr);
 		if (f->fault_page < DCM_BLOCK_MAX && f->nr > 1)
 			dcm_count(lane, DCM_C_PREFETCHED, f->nr - 1u);
+		if (unlikely(f->ahead))
+			dcm_count(lane, DCM_C_AHEAD_PAGES, f->nr);
 	}
 	dcm_count(lane, DCM_C_MIX_4K + f->order, 1u << f->order);
 }
@@ -276,7 +318,7 @@ static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 		set |= PD_FRESH;
 	if (asked)
 		set |= PD_TOUCHED | PD_OBSERVED;
-	else if (!(f->zero & (1u << i)))
+	else if (!(f->zero & (1u << i)) && !f->ahead)
 		set |= PD_PREFETCHED;
 	/* A pulled page leaves its slab: the direct copy is the only one. */
 	if (f->pull && (pd_word(pd) & PD_AT))
@@ -298,7 +340,7 @@ static void fetch_waited(struct dcm_lane *lane, const struct dcm_fetch *f)
 {
 	u64 sent = f->io.posted_ns, there = f->t_fault;
 
-	if (f->pull)
+	if (!fetch_asked(f))
 		return;
 	if (f->nr) {
 		there = f->t_read;
@@ -327,13 +369,13 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 
 	if (vm->ops->install(lane, f)) {
 		f->failed = true;
-		fetch_retry_later(lane, f);
+		fetch_retry_later(lane, f, false);
 		return;
 	}
 	fetch_count(lane, f);
 	if (!f->t_there)
 		f->t_there = vm->ops->now_ns();
-	if (f->t_there != DCM_TIME_NONE)
+	if (f->t_there != DCM_TIME_NONE && likely(!f->ahead))
 		dcm_hist_add(&lane->hist[DCM_H_FAULT], f->t_there - f->t_fault);
 	fetch_waited(lane, f);
 	for (i = 0; i < nr; i++)
@@ -341,12 +383,12 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 	pd_lock(pd);
 	dcm_state_set(lane, head, DCM_ACTIVE);
 	if (f->again ||
-	    (!f->pull && dcm_chance(lane, dcm_tune(vm, DCM_T_epsilon)))) {
+	    (fetch_asked(f) && dcm_chance(lane, dcm_tune(vm, DCM_T_epsilon)))) {
 		dcm_state_set(lane, head, DCM_PROACTIVE);
 		dcm_count(lane, DCM_C_PROMOTED, 1);
 	}
 	fetch_free(lane, f);
-	if (!f->pull)
+	if (fetch_asked(f))
 		head = dcm_eblk_stretch(lane, head, &order);
 	dcm_queue_in(lane, head, order);
 	dcm_block_unbusy(lane, head, order);
@@ -363,7 +405,7 @@ static void fetch_failed(struct dcm_lane *lane, struct dcm_fetch *f)
 		return;
 	}
 	f->tried = 0;
-	fetch_retry_later(lane, f);
+	fetch_retry_later(lane, f, false);
 }
 
 /* Pages of the block whose bytes the READ brought, and brought wrong. */

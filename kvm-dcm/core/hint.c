@@ -3,13 +3,15 @@
  * hint.c - the owner of pages tells the core about their use
  *
  * The queues infer what is hot from re-references; a program (say, a garbage
- * collector) may know earlier. It can give two hints:
+ * collector) may know earlier. It can give three hints:
  *
  *   keep   when a block with such a page would become a victim, it leaves
  *          Active for a queue (vm->kept) that no victim is taken from. That
  *          queue holds a quarter of the budget at most; blocks beyond it are
  *          treated as any other, so the rest of the budget stays usable
  *   cold   the block goes to the front of its queue: it is evicted next
+ *   fetch  the pages are brought in, in the background. The coldest blocks make room
+ *          for them, a quarter of the budget at most; ahead.c says why
  *
  * Nothing is fetched or evicted here. A kept block is Active in all respects:
  * code that takes a block out of its queue (discard, sync, STRETCH) takes it
@@ -103,6 +105,13 @@ bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what)
 	if (gfn >= vm->nr_pages || end < gfn)
 		return true;
 	end = min(end, (u64)vm->nr_pages);
+	if (what == DCM_HINT_FETCH || what == DCM_HINT_FORGET) {
+		if (what == DCM_HINT_FETCH)
+			dcm_ahead_add(lane, (u32)gfn, (u32)(end - gfn));
+		else
+			dcm_ahead_drop(lane, gfn, end - gfn);
+		return true;
+	}
 	while ((gfn = dcm_chunk_next(vm, gfn, end)) < end) {
 		unsigned int order;
 		u32 head = dcm_block_lock(vm, (u32)gfn, &order);

@@ -175,6 +175,8 @@ u64 dcm_eblk_sample_bp(const struct dcm_vm *vm, u32 head);
 u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order);
 u32 dcm_eblk_grow_empty(struct dcm_lane *lane, u32 head, unsigned int *order);
 u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order);
+u32 dcm_eblk_grow_ahead(struct dcm_lane *lane, u32 head, unsigned int *order,
+			u32 from, u32 end);
 bool dcm_eblk_judge(struct dcm_lane *lane, u32 head, unsigned int order);
 unsigned int dcm_eblk_order_max(const struct dcm_vm *vm);
 unsigned int dcm_eblk_order_fresh(const struct dcm_vm *vm);
@@ -185,8 +187,18 @@ u32 dcm_fresh_run(struct dcm_lane *lane, u32 head, unsigned int order);
 bool dcm_fresh_make(struct dcm_lane *lane, u32 gfn, u32 nr, bool write);
 
 /* fetch.c */
+
+/* What a block is fetched for. */
+enum dcm_fetch_for {
+	DCM_FOR_READ,
+	DCM_FOR_WRITE,
+	DCM_FOR_PULL, /* its slab is being emptied */
+	DCM_FOR_AHEAD, /* an access is expected (ahead.c) */
+};
+
 struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
-				  unsigned int order, u32 page, bool write,
+				  unsigned int order, u32 page,
+				  enum dcm_fetch_for what,
 				  struct dcm_sets sets);
 void dcm_fetch_start(struct dcm_lane *lane, struct dcm_fetch *f);
 void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f);
@@ -221,6 +233,7 @@ unsigned int dcm_doubt_poll(struct dcm_lane *lane);
 void dcm_sync_failed(struct dcm_lane *lane, u32 head, unsigned int order);
 
 /* evict.c */
+u64 dcm_evict_reserve(const struct dcm_vm *vm);
 unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room);
 bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole);
 unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v);
@@ -231,6 +244,10 @@ void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 /* hint.c */
 bool dcm_hint_keep(struct dcm_lane *lane, u32 head, unsigned int order);
 void dcm_hint_trim(struct dcm_lane *lane);
+
+/* ahead.c */
+void dcm_ahead_add(struct dcm_lane *lane, u32 gfn, u32 nr);
+void dcm_ahead_drop(struct dcm_lane *lane, u64 gfn, u64 nr);
 
 /* slot.c */
 u8 dcm_slots_begin(struct dcm_vm *vm, u32 gfn, u8 slots);

@@ -336,7 +336,7 @@ static enum step block_pull(struct dcm_lane *lane, u32 head, unsigned int order,
 		pd_unlock(pd_of(vm, head));
 		return STEP_FULL;
 	}
-	f = dcm_fetch_begin(lane, head, order, DCM_NIL, false, sets);
+	f = dcm_fetch_begin(lane, head, order, DCM_NIL, DCM_FOR_PULL, sets);
 	pd_unlock(pd_of(vm, head));
 	if (!f) {
 		dcm_frames_put(vm, 1u << order);

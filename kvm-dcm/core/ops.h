@@ -37,6 +37,7 @@ enum dcm_fetch_state {
  * @fault_page: index of the page that was asked for; %DCM_BLOCK_MAX if none
  * @sample: the pager may leave one page unmapped to learn about locality
  * @pull: no access asked for the block: its slab is being emptied
+ * @ahead: no access has asked for the block yet (ahead.c)
  * @write: the access that asked for the block is a write
  * @again: the block was evicted only recently
  * @hidden: out of install: pages left unmapped; ops->reveal() maps one
@@ -67,6 +68,7 @@ struct dcm_fetch {
 	u8 fault_page;
 	bool sample;
 	bool pull;
+	bool ahead;
 	bool write;
 	bool again;
 	u16 hidden;
@@ -189,6 +191,8 @@ struct dcm_unmap {
  *	-ENOTCONN also while the donor can't be reached.
  * @io_flush: send what io_post() has queued.
  * @io_poll: completions, as in dcm_transport_ops.poll.
+ * @frozen: do accesses to the block at @gfn wait, as a donor's GC worker uses its
+ *	pages? Then it is not brought in ahead of them. %NULL: they never do.
  * @want_slab: the extent needs a slab; the pager answers some time later with
  *	dcm_extent_attach(). Called again and again while it is needed.
  * @lost: an access needs pages that are lost. The pager stops that access.
@@ -223,6 +227,7 @@ struct dcm_ops {
 	int (*io_post)(struct dcm_lane *lane, struct dcm_io *io);
 	void (*io_flush)(struct dcm_lane *lane);
 	int (*io_poll)(struct dcm_lane *lane, struct dcm_io **done, int max);
+	bool (*frozen)(struct dcm_lane *lane, u32 gfn);
 	void (*want_slab)(struct dcm_vm *vm, u32 extent);
 	void (*lost)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	u64 (*now_ns)(void);

@@ -78,6 +78,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	dcm_fifo_init(&vm->active);
 	dcm_fifo_init(&vm->proactive);
 	dcm_fifo_init(&vm->kept);
+	spin_lock_init(&vm->ahead.lock);
 	vm->extent = vzalloc(sizeof(*vm->extent) * vm->nr_extents);
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
 	vm->habit = vzalloc(habits_nr(cfg->nr_pages) * sizeof(*vm->habit));
@@ -182,7 +183,8 @@ unsigned int dcm_poll(struct dcm_lane *lane)
 
 bool dcm_pending(const struct dcm_lane *lane)
 {
-	return lane->nr_fetch || lane->nr_wb || lane->move.left;
+	return lane->nr_fetch || lane->nr_ahead || lane->nr_wb ||
+	       lane->move.left;
 }
 
 bool dcm_doubtful(const struct dcm_lane *lane)
@@ -269,6 +271,7 @@ void dcm_vm_stats(const struct dcm_vm *vm, struct dcm_stats *st)
 	st->direct = (u64)max(atomic64_read(&vm->direct), (s64)0);
 	st->inactive = (u64)max(atomic64_read(&vm->inactive_pages), (s64)0);
 	st->in_writeback = (u64)max(atomic64_read(&vm->wb_pages), (s64)0);
+	st->ahead = READ_ONCE(vm->ahead.pages);
 	st->metadata = metadata_bytes(vm);
 	st->evicted = (u64)atomic64_read(&vm->evicted);
 	st->in_flight_max = (u64)vm->nr_lanes * DCM_BLOCK_MAX *

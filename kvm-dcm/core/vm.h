@@ -23,11 +23,13 @@
 
 #define DCM_LANES_MAX 64u
 #define DCM_FETCHES_MAX 32u /* faults in flight per lane */
+#define DCM_AHEAD_MAX 4u /* of these, blocks that no access has asked for */
 #define DCM_WBS_MAX 64u /* write-backs in flight per lane */
 #define DCM_DOUBTS_MAX 256u /* blocks of a lane on which a WRITE may land */
 #define DCM_RUNS_MAX 8u /* dirty runs in one block */
 #define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
 #define DCM_BATCH_MAX 64u
+#define DCM_AHEAD_EXTENTS 4096u /* extents that wait to be fetched ahead */
 #define DCM_SEEN_MAX 128u /* blocks of the largest size in a sync window */
 
 /**
@@ -193,7 +195,9 @@ struct dcm_move {
  * @victims: blocks taken from Active, next to be unmapped
  * @inactive: this lane's Inactive queue
  * @look_at: the other lane in whose queue it looks for victims next
- * @nr_fetch: fetches in use
+ * @nr_fetch: fetches in use, but for those of @nr_ahead
+ * @nr_ahead: the last fetches of @fetch in use: of blocks that no access has asked
+ *	for
  * @nr_retry: of those, fetches waiting to be posted again
  * @nr_wb: write-backs in use
  * @wb_unposted: of those, write-backs with WRITEs not posted yet
@@ -228,6 +232,7 @@ struct dcm_lane {
 	struct dcm_fifo inactive;
 	u32 look_at;
 	u32 nr_fetch;
+	u32 nr_ahead;
 	u32 nr_retry;
 	u32 nr_wb;
 	u32 wb_unposted;
@@ -334,6 +339,29 @@ struct dcm_habit {
 };
 
 /**
+ * struct dcm_ahead - what is to be brought in ahead of accesses (ahead.c)
+ * @lock: guards all of it
+ * @first: index of the extent that is worked on
+ * @nr: extents that are queued, a ring from there on
+ * @pages: in these
+ * @room: pages that may still be evicted for those that are queued
+ * @vain: steps in a row in which nothing could be evicted
+ * @extent: pages from @gfn on
+ */
+struct dcm_ahead {
+	spinlock_t lock;
+	u32 first;
+	u32 nr;
+	u64 pages;
+	u64 room;
+	u32 vain;
+	struct {
+		u32 gfn;
+		u32 nr;
+	} extent[DCM_AHEAD_EXTENTS];
+} ____cacheline_aligned;
+
+/**
  * struct dcm_vm - one VM
  * @sealed: pages are sealed before they leave (seal.c)
  * @chunk: where the descriptors are, %DCM_PDS_PAGES together
@@ -378,6 +406,7 @@ struct dcm_vm {
 	struct dcm_fifo active;
 	struct dcm_fifo proactive;
 	struct dcm_fifo kept;
+	struct dcm_ahead ahead;
 };
 
 extern const struct dcm_pd dcm_chunk_absent[DCM_PDS_PAGES];

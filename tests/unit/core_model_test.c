@@ -122,7 +122,10 @@ static void nest(void *arg, u32 lane)
 		fb_poll(w->fb, lane);
 		break;
 	case 1:
-		fb_balance(w->fb, lane);
+		if (lane == w->client && model_one_in(w, 2))
+			model_ahead(w);
+		else
+			fb_balance(w->fb, lane);
 		break;
 	default:
 		if (lane < w->workers) {
@@ -170,6 +173,9 @@ static void step(struct model_world *w)
 	case 9:
 		if (w->breaks)
 			model_break_way(w);
+		break;
+	case 10:
+		model_ahead(w);
 		break;
 	default:
 		vcpu_step(w, &w->v[model_random(w, w->nv)]);
@@ -311,7 +317,7 @@ static void test_model(void **state)
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
 	u64 undescribed = 0, late = 0, fills = 0, thin = 0, failovers = 0;
 	u64 doubles = 0, wrong = 0, sealed = 0, lag = 0, spreads = 0;
-	u64 reverts = 0, fresh = 0;
+	u64 reverts = 0, fresh = 0, ahead = 0;
 	struct model_world *w = calloc(1, sizeof(*w));
 	struct dcm_stats st;
 
@@ -340,6 +346,7 @@ static void test_model(void **state)
 		spreads += w->n_spreads;
 		reverts += w->n_reverts;
 		fresh += w->fb->nr_fresh;
+		ahead += st.count[DCM_C_AHEAD_PAGES];
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
 			       (unsigned long long)seed,
@@ -355,7 +362,7 @@ static void test_model(void **state)
 		fb_destroy(w->fb);
 		assert_int_equal(fb_alloc_live, 0);
 	}
-	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged, %llu spreads, %llu reverts, %llu runs of new pages\n",
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged, %llu spreads, %llu reverts, %llu runs of new pages, %llu pages fetched ahead\n",
 	       (unsigned long long)n, (unsigned long long)ok,
 	       (unsigned long long)lost, (unsigned long long)faults,
 	       (unsigned long long)cancelled, (unsigned long long)stretch,
@@ -365,14 +372,14 @@ static void test_model(void **state)
 	       (unsigned long long)doubles, (unsigned long long)wrong,
 	       (unsigned long long)sealed, (unsigned long long)lag,
 	       (unsigned long long)spreads, (unsigned long long)reverts,
-	       (unsigned long long)fresh);
+	       (unsigned long long)fresh, (unsigned long long)ahead);
 	/* A run that exercised nothing proves nothing. */
 	if (steps >= 1000000) {
 		assert_true(ok > steps / 20);
 		assert_true(cancelled && stretch && reduce && undescribed &&
 			    late && fills && thin && failovers && doubles &&
 			    wrong > sealed && sealed && lag && spreads &&
-			    reverts && fresh);
+			    reverts && fresh && ahead);
 	}
 	free(w);
 }

@@ -118,7 +118,7 @@ static void *worker_run(void *arg)
 		if (!rnd(&w->rng, 200))
 			fb_hint(fb, w->lane, gfn,
 				min(1 + (u32)rnd(&w->rng, 40), n - gfn),
-				(enum dcm_hint)rnd(&w->rng, 3));
+				(enum dcm_hint)rnd(&w->rng, 5));
 		if (fb->cfg.syncs && !rnd(&w->rng, 200))
 			fb_to_donor(fb, w->lane, gfn & ~(DCM_BLOCK_MAX - 1),
 				    DCM_BLOCK_MAX, rnd(&w->rng, 2),
@@ -300,6 +300,12 @@ static void control_step(struct control *k)
 		break;
 	case 6 ... 10:
 		fb_balance(fb, k->lane);
+		break;
+	case 11:
+		fb_hint(fb, k->lane, 0, fb->cfg.nr_pages, DCM_HINT_FORGET);
+		break;
+	case 12 ... 40:
+		fb_ahead(fb, k->lane);
 		break;
 	default:
 		fb_poll(fb, k->lane);

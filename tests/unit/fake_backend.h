@@ -180,6 +180,7 @@ struct fake_backend {
 	struct dcm_seal *seals; /* likewise */
 	u64 *sealed; /* the highest version that a page was sealed with */
 	u32 *cancels; /* write-backs of the page that were cancelled */
+	u32 frozen, nr_frozen; /* pages that a GC worker uses */
 	u32 filling; /* a fill of this extent is under way; DCM_NIL: none */
 	struct dcm_pd *descriptors; /* to be given, in a sparse VM */
 	u32 nr_groups;
@@ -253,6 +254,7 @@ unsigned int fb_balance(struct fake_backend *fb, u32 lane);
 void fb_discard(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr);
 void fb_hint(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr,
 	     enum dcm_hint what);
+int fb_ahead(struct fake_backend *fb, u32 lane);
 /* dcm_sync(), until @ticks from now. */
 int fb_to_donors(struct fake_backend *fb, u32 lane, u64 *gfn, u64 end,
 		 bool keep, u64 ticks);

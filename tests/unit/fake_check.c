@@ -345,8 +345,9 @@ static void check_sums(struct walk *k)
 				cancelled += 1u << l->wb[j].order;
 		}
 		inactive += l->inactive.nr_pages;
-		if (k->quiet && (l->nr_fetch || l->nr_wb || l->nr_retry ||
-				 l->wb_unposted || fb->lane[i].nr_io))
+		if (k->quiet &&
+		    (l->nr_fetch || l->nr_ahead || l->nr_wb || l->nr_retry ||
+		     l->wb_unposted || fb->lane[i].nr_io))
 			fb_violation(fb, "lane %u is not idle", i);
 	}
 	if ((u64)fb->frames != k->frames + cancelled)
@@ -370,6 +371,30 @@ static void check_sums(struct walk *k)
 		fb_violation(fb, "inactive_pages is %lld, counted %llu",
 			     (long long)atomic64_read(&vm->inactive_pages),
 			     (unsigned long long)inactive);
+}
+
+/* What is queued is pages of the VM, and no more than it has. */
+static void check_ahead(const struct fake_backend *fb)
+{
+	const struct dcm_ahead *a = &fb->vm->ahead;
+	u64 pages = 0;
+	u32 i;
+
+	for (i = 0; i < a->nr; i++) {
+		u32 at = (a->first + i) % DCM_AHEAD_EXTENTS;
+		u64 nr = a->extent[at].nr;
+
+		if (!nr || a->extent[at].gfn + nr > fb->vm->nr_pages)
+			fb_violation(fb, "queued to be fetched: %u+%llu",
+				     a->extent[at].gfn, (unsigned long long)nr);
+		pages += nr;
+	}
+	if (a->nr > DCM_AHEAD_EXTENTS || a->pages != pages ||
+	    pages > fb->vm->nr_pages)
+		fb_violation(fb,
+			     "%llu pages in %u extents to be fetched, counted %llu",
+			     (unsigned long long)pages, a->nr,
+			     (unsigned long long)a->pages);
 }
 
 void fb_fsck(struct fake_backend *fb, bool quiet)
@@ -400,6 +425,7 @@ void fb_fsck(struct fake_backend *fb, bool quiet)
 	}
 	check_sums(&k);
 	check_lag(&k);
+	check_ahead(fb);
 	for (i = 0; quiet && i < vm->nr_extents; i++)
 		for (s = 0; s < DCM_SLOTS; s++)
 			if (atomic_read(&vm->extent[i].slot[s].inflight))

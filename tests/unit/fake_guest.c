@@ -314,6 +314,17 @@ void fb_hint(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr,
 	leave(fb, lane);
 }
 
+int fb_ahead(struct fake_backend *fb, u32 lane)
+{
+	struct dcm_lane *l = enter(fb, lane);
+	int again = dcm_ahead(l);
+
+	if (l->nr_ahead > DCM_AHEAD_MAX)
+		fb_violation(fb, "%u fetches ahead of accesses", l->nr_ahead);
+	leave(fb, lane);
+	return again;
+}
+
 int fb_budget(struct fake_backend *fb, u64 pages)
 {
 	int err = dcm_set_budget(fb->vm, pages);

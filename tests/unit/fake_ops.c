@@ -451,6 +451,13 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 	op_end(fb, lane, gfn, nr);
 }
 
+static bool op_frozen(struct dcm_lane *lane, u32 gfn)
+{
+	const struct fake_backend *fb = lane->priv;
+
+	return gfn - fb->frozen < fb->nr_frozen;
+}
+
 static void op_want_slab(struct dcm_vm *vm, u32 extent)
 {
 	struct fake_backend *fb = vm->priv;
@@ -528,6 +535,7 @@ const struct dcm_ops fb_ops = {
 	.io_post = fb_io_post,
 	.io_flush = fb_io_flush,
 	.io_poll = fb_io_poll,
+	.frozen = op_frozen,
 	.want_slab = op_want_slab,
 	.lost = op_lost,
 	.now_ns = op_now_ns,

@@ -16,14 +16,18 @@ bool fb_freeze(struct fake_backend *fb, u32 gfn, u32 nr)
 	for (i = gfn; i < gfn + nr; i++)
 		if (__atomic_exchange_n(&fb->wlock[i], 1, __ATOMIC_ACQUIRE))
 			break;
-	if (i == gfn + nr)
+	if (i == gfn + nr) {
+		fb->frozen = gfn;
+		fb->nr_frozen = nr;
 		return true;
+	}
 	fb_thaw(fb, gfn, i - gfn);
 	return false;
 }
 
 void fb_thaw(struct fake_backend *fb, u32 gfn, u32 nr)
 {
+	fb->nr_frozen = 0;
 	for (; nr; nr--, gfn++)
 		__atomic_store_n(&fb->wlock[gfn], 0, __ATOMIC_RELEASE);
 }

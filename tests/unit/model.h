@@ -94,6 +94,8 @@ void model_move_step(struct model_world *w);
 void model_lose_dead(struct model_world *w);
 /* Break the connection of a lane that has a WRITE on its way. */
 void model_break_way(struct model_world *w);
+/* Fetch some of the pages that hints have named; the client's lane is idle. */
+void model_ahead(struct model_world *w);
 /* Make donors well again, and let every move and loss come to its end. */
 void model_heal(struct model_world *w);
 

@@ -287,7 +287,44 @@ static void hint(struct model_world *w)
 	u32 len = 1 + (u32)model_random(w, model_one_in(w, 8) ? n : 64);
 
 	fb_hint(w->fb, (u32)model_random(w, w->workers), gfn, min(len, n - gfn),
-		(enum dcm_hint)model_random(w, 3));
+		(enum dcm_hint)model_random(w, 5));
+}
+
+/* The pager's turn at what hints have queued. */
+void model_ahead(struct model_world *w)
+{
+	struct fake_backend *fb = w->fb;
+	u32 n = fb->cfg.nr_pages, gfn = (u32)model_random(w, n);
+
+	switch (model_random(w, 200)) {
+	case 0:
+		fb_hint(fb, w->client, 0, n, DCM_HINT_FORGET);
+		break;
+	case 1 ... 20:
+		fb_hint(fb, w->client, gfn,
+			min(1 + (u32)model_random(w, 64), n - gfn),
+			DCM_HINT_FETCH);
+		break;
+	default:
+		fb_ahead(fb, w->client);
+	}
+}
+
+/* Whatever is queued comes to its end. */
+static void ahead_all(struct model_world *w)
+{
+	struct fake_backend *fb = w->fb;
+	u32 i, round;
+
+	for (round = 0; fb->vm->ahead.nr; round++) {
+		if (round > 100000)
+			fb_violation(fb, "fetching ahead never ends");
+		fb_ahead(fb, w->client);
+		fb_advance(fb, 500);
+		for (i = 0; i <= w->workers; i++)
+			fb_poll(fb, i);
+		fb_give_slabs(fb, round);
+	}
 }
 
 /* Sync a random range with a random time limit, with or without @keep. */
@@ -359,6 +396,7 @@ void model_heal(struct model_world *w)
 		if (w->mv.on && round % 64 == 0)
 			fb_balance(fb, w->client);
 	} while (w->mv.on || w->gc.on || dead);
+	ahead_all(w);
 }
 
 void model_control(struct model_world *w)

@@ -42,6 +42,7 @@ TESTS = (
     "core_sum_test",
     "core_seal_test",
     "core_spread_test",
+    "core_ahead_test",
     "core_model_test",
 )
 
@@ -350,6 +351,30 @@ WRONG = [
         "evict.c",
         "return lane->down ? owed & (u16)~doubt : owed | doubt;",
         "return owed | doubt;",
+    ),
+    Wrong(
+        "what a GC worker uses is fetched ahead",
+        "ahead.c",
+        "!(vm->ops->frozen && vm->ops->frozen(lane, head))",
+        "1",
+    ),
+    Wrong(
+        "hints push out as much as they want",
+        "ahead.c",
+        "return READ_ONCE(a->room) >= nr;",
+        "return true;",
+    ),
+    Wrong(
+        "a fetch ahead of accesses waits for a donor as if one needed it",
+        "fetch.c",
+        "	if (unlikely(f->ahead) && !full) {",
+        "	if (0) {",
+    ),
+    Wrong(
+        "a fetch ahead of accesses reads into the buffer of a move",
+        "fetch.c",
+        "ahead ? DCM_FETCHES_MAX - DCM_AHEAD_MAX : 0;",
+        "0;",
     ),
 ]
 

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * ahead.c - blocks that are brought in before an access needs them
+ *
+ * The owner of pages may know which it reads next: a garbage collector knows the
+ * regions of its next pause for minutes. What it names (DCM_HINT_FETCH) is queued,
+ * and fetched in the order in which it was named, on a lane that takes no faults.
+ * The paper has no such thing.
+ *
+ *	dcm_hint() --> [extents] --> dcm_ahead() --> READs, 4 at most --> Active
+ *
+ * Room. Memory that is larger than its budget leaves no frame free, so a hint that
+ * took only free frames would do nothing. Blocks are evicted for it as for a fault:
+ * the oldest of Inactive go, and then the oldest of Active are unmapped. Those are
+ * the coldest there are, and one that is used has time to come back from Inactive;
+ * Proactive and kept blocks stay. But until the queue is empty again, no more comes
+ * in than was free when something was first queued, and a quarter of the budget:
+ * then the rest is dropped, as it is if nothing can be evicted for a while. So hints
+ * that are wrong, or too many, leave most of the direct memory in place, and hints
+ * that follow each other go on.
+ *
+ * Only pages that a donor has are brought in: others cost an access no network. A
+ * block in Inactive is mapped again, and becomes Proactive, as the access would have
+ * made it. Blocks of one extent that are side by side on donors become one of the
+ * largest size: all of it is wanted, so one READ may bring 16 pages.
+ *
+ * Nothing is promised. A READ that no slot answers well is given up; what a lane
+ * works on, is being written, or is frozen for a GC worker, is passed over. That few
+ * READs are in flight bounds how long the READ of a fault can be behind them; an
+ * access to one of their blocks waits for it as for another lane's.
+ *
+ * Locking: ahead.lock guards the queue. Extents leave it on the one lane that calls
+ * dcm_ahead(), or all together.
+ */
+#include "internal.h"
+
+#define AHEAD_LOOKS 256u /* blocks looked at in one step */
+#define AHEAD_SHARE 4u /* a quarter of the budget may be evicted */
+#define AHEAD_VAIN 16u /* steps without a victim, until the rest is dropped */
+#define AHEAD_WAIT_MS 1 /* for frames of write-backs */
+
+/* Frames that are free, but for those that faults are to find free. */
+static u64 frames_free(const struct dcm_vm *vm)
+{
+	u64 used = (u64)max(atomic64_read(&vm->direct), (s64)0) +
+		   dcm_evict_reserve(vm);
+	u64 budget = READ_ONCE(vm->budget);
+
+	return budget - min(used, budget);
+}
+
+/* ---- the queue ---- */
+
+/**
+ * dcm_ahead_add() - queue pages to be brought in, as far as the queue has room
+ * @lane: caller's lane
+ * @gfn: first page
+ * @nr: how many; all exist
+ */
+void dcm_ahead_add(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_ahead *a = &vm->ahead;
+	u32 take, last;
+
+	spin_lock(&a->lock);
+	if (!a->nr) {
+		WRITE_ONCE(a->room, frames_free(vm) + READ_ONCE(vm->budget) /
+							      AHEAD_SHARE);
+		a->vain = 0;
+	}
+	/* no page needs to be looked at twice */
+	take = (u32)min((u64)nr, vm->nr_pages - a->pages);
+	last = (a->first + a->nr - 1) % DCM_AHEAD_EXTENTS;
+	if (a->nr && a->extent[last].gfn + a->extent[last].nr == gfn) {
+		a->extent[last].nr += take;
+	} else if (take && a->nr < DCM_AHEAD_EXTENTS) {
+		last = (a->first + a->nr++) % DCM_AHEAD_EXTENTS;
+		a->extent[last].gfn = gfn;
+		a->extent[last].nr = take;
+	} else {
+		take = 0;
+	}
+	WRITE_ONCE(a->pages, a->pages + take);
+	spin_unlock(&a->lock);
+	if (take < nr)
+		dcm_count(lane, DCM_C_AHEAD_DROPPED, nr - take);
+}
+
+/* The extent that is worked on; false: none. */
+static bool queue_first(struct dcm_ahead *a, u32 *gfn, u32 *end)
+{
+	bool any;
+
+	spin_lock(&a->lock);
+	any = a->nr;
+	if (any) {
+		*gfn = a->extent[a->first].gfn;
+		*end = *gfn + a->extent[a->first].nr;
+	}
+	spin_unlock(&a->lock);
+	return any;
+}
+
+/* Its pages before @to are done with, if it is still that one. */
+static void queue_pass(struct dcm_ahead *a, u32 gfn, u32 to)
+{
+	u32 n;
+
+	spin_lock(&a->lock);
+	if (a->nr && a->extent[a->first].gfn == gfn) {
+		n = min(to - gfn, a->extent[a->first].nr);
+		a->extent[a->first].gfn += n;
+		a->extent[a->first].nr -= n;
+		WRITE_ONCE(a->pages, a->pages - n);
+		if (!a->extent[a->first].nr) {
+			a->first = (a->first + 1) % DCM_AHEAD_EXTENTS;
+			a->nr--;
+		}
+	}
+	spin_unlock(&a->lock);
+}
+
+/**
+ * dcm_ahead_drop() - forget queued extents that have a page of a range
+ * @lane: caller's lane
+ * @gfn: first page
+ * @nr: number of pages
+ */
+void dcm_ahead_drop(struct dcm_lane *lane, u64 gfn, u64 nr)
+{
+	struct dcm_ahead *a = &lane->vm->ahead;
+	u32 i, kept = 0;
+	u64 pages = 0;
+
+	spin_lock(&a->lock);
+	for (i = 0; i < a->nr; i++) {
+		u32 at = (a->first + i) % DCM_AHEAD_EXTENTS;
+		u32 from = a->extent[at].gfn, n = a->extent[at].nr;
+
+		if (from < gfn + nr && from + (u64)n > gfn) {
+			pages += n;
+			continue;
+		}
+		at = (a->first + kept++) % DCM_AHEAD_EXTENTS;
+		a->extent[at].gfn = from;
+		a->extent[at].nr = n;
+	}
+	a->nr = kept;
+	WRITE_ONCE(a->pages, a->pages - pages);
+	spin_unlock(&a->lock);
+	dcm_count(lane, DCM_C_AHEAD_DROPPED, pages);
+}
+
+static void drop_all(struct dcm_lane *lane)
+{
+	dcm_ahead_drop(lane, 0, lane->vm->nr_pages);
+}
+
+/* ---- room ---- */
+
+/* May @nr pages more come in for what is queued? */
+static bool room_left(const struct dcm_ahead *a, u32 nr)
+{
+	return READ_ONCE(a->room) >= nr;
+}
+
+static void room_use(struct dcm_ahead *a, u32 nr)
+{
+	spin_lock(&a->lock);
+	WRITE_ONCE(a->room, a->room - min(a->room, (u64)nr));
+	spin_unlock(&a->lock);
+}
+
+/* Note whether room_make() did anything; true: not for a long time. */
+static bool room_vain(struct dcm_ahead *a, bool vain)
+{
+	bool long_since;
+
+	spin_lock(&a->lock);
+	a->vain = vain ? a->vain + 1 : 0;
+	long_since = a->vain >= AHEAD_VAIN;
+	spin_unlock(&a->lock);
+	return long_since;
+}
+
+/* Evict for @nr pages. Returns how long to wait for their frames, in ms. */
+static int room_make(struct dcm_lane *lane, u32 nr)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 need = nr + (u32)dcm_evict_reserve(vm);
+	unsigned int steps = dcm_evict_for(lane, need) + dcm_poll(lane);
+	bool here = frames_free(vm) >= nr;
+
+	/* frames on their way out come free when donors have answered */
+	if (room_vain(&vm->ahead,
+		      !here && !steps && !atomic64_read(&vm->wb_pages)))
+		drop_all(lane);
+	return here ? 0 : AHEAD_WAIT_MS;
+}
+
+/* ---- a block ---- */
+
+/* Map an Inactive block again. Locked and not BUSY; not locked on return. */
+static void block_use(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
+	u32 frame = pd->frame;
+
+	dcm_queue_out(vm, head, order);
+	pd_set(pd, PD_BUSY);
+	dcm_state_set(lane, head, DCM_PROACTIVE);
+	pd->frame = DCM_NIL;
+	pd_unlock(pd);
+	vm->ops->remap(lane, head, order, frame, dirty, false);
+	pd_lock(pd);
+	dcm_queue_in(lane, head, order);
+	dcm_block_unbusy(lane, head, order);
+}
+
+/*
+ * Begin to fetch a block for the pages from @gfn to @end: locked, NotDirect and not
+ * BUSY; not locked on return. Returns pages for which no frames are free; else 0,
+ * and @next: where to go on.
+ */
+static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
+		       u32 gfn, u32 end, u32 *next)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_fetch *f;
+	struct dcm_sets sets;
+	u32 nr;
+
+	if (!dcm_block_flag(vm, head, order, PD_AT)) {
+		pd_unlock(pd_of(vm, head));
+		return 0;
+	}
+	head = dcm_eblk_grow_ahead(lane, head, &order, gfn, end);
+	nr = 1u << order;
+	sets = dcm_block_at(vm, head, order);
+	if (order && (!sets.at || (u64)nr * 4 > READ_ONCE(vm->budget))) {
+		dcm_eblk_reduce(lane, head, order);
+		pd_unlock(pd_of(vm, head));
+		*next = gfn;
+		return 0;
+	}
+	if (!room_left(&vm->ahead, nr)) {
+		pd_unlock(pd_of(vm, head));
+		drop_all(lane);
+		return 0;
+	}
+	if (frames_free(vm) < nr || !dcm_frames_take(vm, nr)) {
+		pd_unlock(pd_of(vm, head));
+		*next = gfn;
+		return nr;
+	}
+	/* never %NULL: fewer than DCM_AHEAD_MAX are in use */
+	f = dcm_fetch_begin(lane, head, order, DCM_NIL, DCM_FOR_AHEAD, sets);
+	pd_unlock(pd_of(vm, head));
+	room_use(&vm->ahead, nr);
+	*next = (u32)min((u64)head + nr, (u64)end);
+	dcm_fetch_start(lane, f);
+	return 0;
+}
+
+/* Look at the block of page @gfn. Returns as block_fetch(). */
+static u32 block_look(struct dcm_lane *lane, u32 gfn, u32 end, u32 *next)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int order;
+	u32 head = dcm_block_lock(vm, gfn, &order);
+	u32 w = pd_word(pd_of(vm, head));
+
+	*next = (u32)min((u64)head + (1u << order), (u64)end);
+	if (!(w & PD_BUSY) &&
+	    !(vm->ops->frozen && vm->ops->frozen(lane, head))) {
+		if (pd_state(w) == DCM_NOTDIRECT)
+			return block_fetch(lane, head, order, gfn, end, next);
+		if (pd_state(w) == DCM_INACTIVE) {
+			block_use(lane, head, order);
+			return 0;
+		}
+	}
+	pd_unlock(pd_of(vm, head));
+	return 0;
+}
+
+int dcm_ahead(struct dcm_lane *lane)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_ahead *a = &vm->ahead;
+	u32 i, gfn, end, next, lack;
+	int again = 0;
+
+	for (i = 0; i < AHEAD_LOOKS && !again; i++) {
+		/* what needs no network is here at once */
+		if (lane->nr_ahead == DCM_AHEAD_MAX) {
+			vm->ops->io_flush(lane);
+			dcm_poll(lane);
+		}
+		if (lane->nr_ahead == DCM_AHEAD_MAX ||
+		    !queue_first(a, &gfn, &end))
+			break;
+		lack = 0;
+		next = (u32)dcm_chunk_next(vm, gfn, end);
+		if (next == gfn)
+			lack = block_look(lane, gfn, end, &next);
+		queue_pass(a, gfn, next);
+		if (lack)
+			again = room_make(lane, lack);
+	}
+	vm->ops->io_flush(lane);
+	dcm_poll(lane);
+	if (lane->nr_ahead == DCM_AHEAD_MAX || !READ_ONCE(vm->ahead.pages))
+		return -1;
+	return again;
+}
