@@ -105,6 +105,15 @@ DCM_API int dcm_pager_owns(struct dcm_pager *p, const void *addr, size_t bytes);
 DCM_API int dcm_pager_discard(struct dcm_pager *p, void *addr, size_t bytes);
 
 /**
+ * dcm_pager_fetch() - content will be needed soon: bring it in, in the background
+ *
+ * Waits for nothing, and promises nothing: pages that were not used for the longest
+ * time make room, but those of a quarter of the budget at most; the rest of what was
+ * asked for is ignored. Pages come in the order in which they were asked for.
+ */
+DCM_API int dcm_pager_fetch(struct dcm_pager *p, void *addr, size_t bytes);
+
+/**
  * dcm_pager_pin() - bring pages in and keep them direct until unpinned
  *
  * Pins of one page count up to 63. All pins together may take half of the

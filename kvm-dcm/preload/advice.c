@@ -2,7 +2,8 @@
 /*
  * advice.c - a program's advice on, protection and locking of paged memory
  *
- * MADV_DONTNEED and its like discard pages, at donors as well. Advice that would
+ * MADV_DONTNEED and its like discard pages, at donors as well; MADV_WILLNEED brings
+ * pages in, in the background, as far as there is room. Advice that would
  * undo what the pager set up (huge pages, merging, memory in children) is taken
  * and has no effect on paged memory. Pages of memory that may not be read
  * (PROT_NONE) stay direct while that lasts, as they could not be evicted. Paged
@@ -34,6 +35,11 @@ static bool range_advise(struct dcm_pager *pg, void *addr, u64 len, int advice,
 		if (!*rc)
 			*rc = dcm_pager_rest(pg, addr, len, advice);
 		return true;
+	case MADV_WILLNEED:
+		*rc = dcm_pager_fetch(pg, addr, len);
+		if (!*rc)
+			*rc = dcm_pager_rest(pg, addr, len, advice);
+		return true;
 	case MADV_HUGEPAGE:
 	case MADV_NOHUGEPAGE:
 	case MADV_MERGEABLE:
@@ -41,7 +47,6 @@ static bool range_advise(struct dcm_pager *pg, void *addr, u64 len, int advice,
 	case MADV_DOFORK:
 	case MADV_COLD:
 	case MADV_PAGEOUT:
-	case MADV_WILLNEED:
 	case MADV_SEQUENTIAL:
 	case MADV_RANDOM:
 	case MADV_NORMAL:

@@ -24,6 +24,7 @@ enum call {
 	CALL_PUNCH,
 	CALL_REPLACE,
 	CALL_DISCARD,
+	CALL_FETCH,
 };
 
 static long call_carry_out(struct dcm_pager *pg, enum call what, u64 va,
@@ -45,6 +46,9 @@ static long call_carry_out(struct dcm_pager *pg, enum call what, u64 va,
 		dcm_lost_forget(pg, va, nr);
 		dcm_guest_discard(pg, va, nr);
 		pthread_mutex_unlock(&pg->lost_lock);
+		break;
+	case CALL_FETCH:
+		dcm_guest_hint(pg, va, bytes, DCM_HINT_FETCH);
 		break;
 	}
 	return rc;
@@ -119,6 +123,11 @@ int dcm_pager_unmap(struct dcm_pager *pg, void *addr, size_t bytes)
 int dcm_pager_discard(struct dcm_pager *pg, void *addr, size_t bytes)
 {
 	return (int)call_run(pg, CALL_DISCARD, (u64)addr, bytes, NULL);
+}
+
+int dcm_pager_fetch(struct dcm_pager *pg, void *addr, size_t bytes)
+{
+	return (int)call_run(pg, CALL_FETCH, (u64)addr, bytes, NULL);
 }
 
 int dcm_pager_replace(struct dcm_pager *pg, void *addr, size_t bytes, void *by,

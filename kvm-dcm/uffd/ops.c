@@ -114,6 +114,11 @@ static int op_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 	return dcm_client_io_poll(pager_of(lane)->client, lane->id, done, max);
 }
 
+static bool op_frozen(struct dcm_lane *lane, u32 gfn)
+{
+	return dcm_guest_frozen(&pager_of(lane)->guest, gfn);
+}
+
 static void op_want_slab(struct dcm_vm *vm, u32 extent)
 {
 	struct dcm_pager *pg = vm->priv;
@@ -153,6 +158,7 @@ const struct dcm_ops dcm_pager_ops = {
 	.io_post = op_io_post,
 	.io_flush = op_io_flush,
 	.io_poll = op_io_poll,
+	.frozen = op_frozen,
 	.want_slab = op_want_slab,
 	.lost = op_lost,
 	.now_ns = dcm_now_ns,

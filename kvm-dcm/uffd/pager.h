@@ -307,6 +307,8 @@ bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn);
 u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 		   u64 *gfn);
 void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr);
+void dcm_guest_hint(struct dcm_pager *pg, u64 va, u64 bytes,
+		    enum dcm_hint what);
 void dcm_guest_renew(struct dcm_pager *pg, u64 va);
 long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
 		       const struct dcm_map_call *call);

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "pager.h"
+#include "slab_worker.h"
 
 #ifndef PR_SET_VMA
 #define PR_SET_VMA 0x53564d41
@@ -348,6 +349,30 @@ void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr)
 		pages_discard(pg, gfn, len >> DCM_PAGE_SHIFT);
 		va += len;
 	}
+}
+
+/**
+ * dcm_guest_hint() - what the owner of paged pages knows about their use
+ * @pg: the pager
+ * @va: first byte
+ * @bytes: how many; what is not paged is passed over
+ * @what: the hint
+ *
+ * On the discard lane, as pages_discard().
+ */
+void dcm_guest_hint(struct dcm_pager *pg, u64 va, u64 bytes, enum dcm_hint what)
+{
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
+	u64 end = va + bytes, len, gfn;
+
+	pthread_mutex_lock(&pg->discard_lock);
+	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
+		dcm_hint(l->core, gfn, len >> DCM_PAGE_SHIFT, what);
+		va += len;
+	}
+	pthread_mutex_unlock(&pg->discard_lock);
+	if (what == DCM_HINT_FETCH)
+		dcm_pg_worker_wake(pg);
 }
 
 /*

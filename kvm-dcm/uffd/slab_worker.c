@@ -6,7 +6,8 @@
  * the core do it, on a lane of its own.
  *
  * The thread also balances: after a budget change, and ten times a second what
- * fault threads left over. And it polls the discard lane for I/O that callers
+ * fault threads left over. It brings in what hints have named, on the same lane
+ * (core/ahead.c). And it polls the discard lane for I/O that callers
  * of discard and sync did not wait for.
  *
  * Locking: none beside client/slab_worker.c's.
@@ -243,6 +244,19 @@ static bool discard_lane_poll(struct dcm_pager *pg)
 	return more;
 }
 
+/* Bring in what hints have named. Returns as dcm_ahead(). */
+static int ahead_step(struct dcm_pager *pg)
+{
+	struct dcm_pg_lane *l = worker_lane(pg);
+	int again;
+
+	/* Pairs with lanes_wait() in gc_pages.c: what is frozen then stays away. */
+	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
+	again = dcm_ahead(l->core);
+	smp_store_release(&l->fault_seq, l->fault_seq + 1);
+	return again;
+}
+
 static void *worker_main(void *arg)
 {
 	struct dcm_pager *pg = arg;
@@ -253,7 +267,7 @@ static void *worker_main(void *arg)
 	l->tid = (pid_t)syscall(SYS_gettid);
 	while (!smp_load_acquire(&pg->stop)) {
 		struct pollfd pfd[1 + DCM_CLIENT_FDS_MAX];
-		int nr = 1, ms = TICK_MS, again;
+		int nr = 1, ms = TICK_MS, again, ahead;
 		unsigned int i;
 		u64 junk;
 
@@ -265,6 +279,7 @@ static void *worker_main(void *arg)
 			    (dcm_balance(l->core) || dcm_poll(l->core));
 		     i++)
 			;
+		ahead = ahead_step(pg);
 		dcm_lane_drain(l);
 		pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };
 		if (dcm_pending(l->core)) {
@@ -280,6 +295,8 @@ static void *worker_main(void *arg)
 			ms = min(ms, max(again, 1));
 		if (i == BALANCE_MAX)
 			ms = 1;
+		if (ahead >= 0)
+			ms = min(ms, ahead);
 		if (poll(pfd, (nfds_t)nr, ms) > 0 &&
 		    (pfd[0].revents & POLLIN) &&
 		    read(l->wake_fd, &junk, sizeof(junk)) < 0)

@@ -307,6 +307,7 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 	json_put(o, "pinned_bytes",
 		 READ_ONCE(pg->guest.pinned) << DCM_PAGE_SHIFT);
 	json_put(o, "in_flight_bytes", st->in_writeback << DCM_PAGE_SHIFT);
+	json_put(o, "ahead_bytes", st->ahead << DCM_PAGE_SHIFT);
 	json_put(o, "in_flight_max_bytes", st->in_flight_max << DCM_PAGE_SHIFT);
 	json_object_set_new(o, "faults", faults_json(c));
 	json_put(o, "fetches", c[DCM_C_FETCHES]);

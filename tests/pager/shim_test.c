@@ -288,6 +288,7 @@ static void advice(void)
 	zero(a + 5 * PAGE, MIB);
 	check(a, 5 * PAGE, 0, 6);
 	check(a + 5 * PAGE + MIB, 6 * MIB, 5 * PAGE + MIB, 6);
+	EXPECT(!madvise(a, 8 * MIB, MADV_WILLNEED));
 	EXPECT(!madvise(a, 8 * MIB, MADV_HUGEPAGE));
 	EXPECT(!madvise(a, 8 * MIB, MADV_MERGEABLE) || errno == EINVAL);
 	EXPECT(!madvise(a, 8 * MIB, MADV_DONTFORK));

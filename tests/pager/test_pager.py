@@ -32,6 +32,7 @@ from tests.pager.support import (
     under_pager,
 )
 
+AHEAD_TEST = BUILD / "tests-pager" / "ahead_test"
 LATE_TEST = BUILD / "tests-pager" / "late_test"
 LOSS_TEST = BUILD / "tests-pager" / "loss_test"
 OLD_KERNELS = ["", "move", "vector", "move,vector,poison"]
@@ -79,6 +80,15 @@ def test_torture_hostile(start_donor: StartDonor, short_tmp: Path, transport: st
     done = run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "9", **hostile())
     assert "every byte right" in done.stdout
     print(done.stderr)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_fetched_ahead(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
+    """Pages that a program asks for come before it reads them, as far as there is room."""
+    config = configure(short_tmp, start_group(start_donor, "ab"), transport)
+    done = run(short_tmp, AHEAD_TEST, config, "64", "16")
+    print(done.stdout)
+    assert "every byte right" in done.stdout
 
 
 def test_writes_that_land_late(start_donor: StartDonor, short_tmp: Path) -> None:
