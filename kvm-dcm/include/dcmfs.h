@@ -311,8 +311,10 @@ struct dcmfs_wanted {
  * DCMFS_SYNC_KEEP, all of them are reverted before accesses go on.
  *
  * HINT: DIRECT: keep them in this host as far as a quarter of the budget goes;
- * NORMAL: no longer; COLD: they leave first. What was never used is passed over.
- * EINTR: killed.
+ * NORMAL: no longer; COLD: they leave first; FETCH: they are brought in, in the
+ * background, as far as pages that were not used for long make room, and a quarter
+ * of the budget; FORGET: what FETCH has named and has not come yet is not brought in.
+ * What was never used is passed over. EINTR: killed.
  *
  * FREEZE, SYNC, SPREAD and REVERT take multiples of 16 pages.
  */
@@ -346,6 +348,8 @@ struct dcmfs_write_count {
 #define DCMFS_HINT_DIRECT 0
 #define DCMFS_HINT_NORMAL 1
 #define DCMFS_HINT_COLD 2
+#define DCMFS_HINT_FETCH 3
+#define DCMFS_HINT_FORGET 4
 
 #define DCMFS_IOC_INFO _IOR(0xDC, 0x01, struct dcmfs_info)
 #define DCMFS_IOC_BUDGET _IOW(0xDC, 0x02, __u64) /* pages; ERANGE: too few */

@@ -439,6 +439,11 @@ static bool extent_served(const struct dcm_vm *core, u32 extent)
 	return READ_ONCE(core->extent[extent].open);
 }
 
+static bool op_frozen(struct dcm_lane *lane, u32 gfn)
+{
+	return dcmfs_frozen(lane_vm(lane), gfn);
+}
+
 static void op_want_slab(struct dcm_vm *core, u32 extent)
 {
 	struct dcmfs_vm *vm = core->priv;
@@ -529,6 +534,7 @@ const struct dcm_ops dcmfs_ops = {
 	.io_post = dcmfs_io_post,
 	.io_flush = dcmfs_io_flush,
 	.io_poll = dcmfs_io_poll,
+	.frozen = op_frozen,
 	.want_slab = op_want_slab,
 	.lost = op_lost,
 	.now_ns = op_now_ns,

@@ -248,17 +248,22 @@ int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 2];
 	u64 gfn = r->first, end = r->first + r->pages;
-	bool done = true;
+	bool queue = r->flags >= DCM_HINT_FETCH, done = true;
 
-	if (r->flags > DCM_HINT_COLD || r->limit_ms || !r->pages ||
+	if (r->flags > DCM_HINT_FORGET || r->limit_ms || !r->pages ||
 	    gfn >= vm->core->nr_pages || r->pages > vm->core->nr_pages - gfn)
 		return -EINVAL;
 	static_assert(DCMFS_HINT_DIRECT == (int)DCM_HINT_DIRECT &&
 		      DCMFS_HINT_NORMAL == (int)DCM_HINT_NORMAL &&
-		      DCMFS_HINT_COLD == (int)DCM_HINT_COLD);
+		      DCMFS_HINT_COLD == (int)DCM_HINT_COLD &&
+		      DCMFS_HINT_FETCH == (int)DCM_HINT_FETCH &&
+		      DCMFS_HINT_FORGET == (int)DCM_HINT_FORGET);
 	while (gfn < end && done) {
 		u64 n = min_t(u64, end - gfn, STEP_PAGES - gfn % STEP_PAGES);
 
+		/* these look at no page */
+		if (queue)
+			n = end - gfn;
 		if (mutex_lock_killable(&lane->lock))
 			return -EINTR;
 		done = dcm_hint(lane->core, gfn, n, (enum dcm_hint)r->flags);
@@ -266,5 +271,8 @@ int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r)
 		gfn += n;
 		cond_resched();
 	}
+	/* the VM's thread brings in what was queued */
+	if (queue)
+		dcmfs_kick(vm);
 	return done ? 0 : -EINTR;
 }

@@ -69,8 +69,8 @@ static int stats_show(struct seq_file *m, void *v)
 	seq_printf(m,
 		   "budget %llu\ndirect %llu\ninactive %llu\nwriteback %llu\n",
 		   st->budget, st->direct, st->inactive, st->in_writeback);
-	seq_printf(m, "frames %lld\nin_flight_max %llu\n",
-		   atomic64_read(&vm->frames), st->in_flight_max);
+	seq_printf(m, "frames %lld\nin_flight_max %llu\nahead %llu\n",
+		   atomic64_read(&vm->frames), st->in_flight_max, st->ahead);
 	for (i = 0; i < DCM_C_NR; i++)
 		seq_printf(m, "%s %llu\n", dcm_counter_names[i], st->count[i]);
 	for (i = 0; i < DCM_T_NR; i++)

@@ -9,8 +9,8 @@
  * last is the control lane, the one before is for discards.
  *
  * The VM's thread finishes what faults leave in their lanes, keeps the budget,
- * and evicts when frames had to be taken from the reserve. It sleeps until
- * kicked, and once a second has donors hear of this host.
+ * evicts when frames had to be taken from the reserve, and brings in what hints have
+ * named, while the host has frames (core/ahead.c). It sleeps until kicked, and once a second has donors hear of this host.
  *
  * Locking: a lane's mutex is held while in the core with it.
  */
@@ -181,6 +181,23 @@ static void control_shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
 	dcm_set_budget(core, budget);
 }
 
+/*
+ * Bring in what hints have named, unless the host is @short_of frames. Returns
+ * whether frames for it have to come free first.
+ */
+static bool control_ahead(struct dcmfs_vm *vm, struct dcm_lane *control,
+			  bool short_of)
+{
+	int again;
+
+	if (short_of)
+		dcm_hint(control, 0, vm->core->nr_pages, DCM_HINT_FORGET);
+	again = dcm_ahead(control);
+	if (!again)
+		dcmfs_kick(vm);
+	return again > 0;
+}
+
 /* Returns whether anything is still in flight. */
 static bool thread_round(struct dcmfs_vm *vm)
 {
@@ -193,7 +210,8 @@ static bool thread_round(struct dcmfs_vm *vm)
 		control_shrink(vm, lane->core);
 	if (control_balance(lane->core))
 		dcmfs_kick(vm);
-	pending = lane_pending(lane);
+	pending = control_ahead(vm, lane->core, short_of);
+	pending |= lane_pending(lane);
 	dcmfs_move_buffers_free(lane->core);
 	dead = dcmfs_links_dead(lane);
 	mutex_unlock(&lane->lock);

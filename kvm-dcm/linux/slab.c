@@ -307,7 +307,8 @@ int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 }
 
 /**
- * dcmfs_move_buffers_free() - free the buffers of moves, if no I/O uses them
+ * dcmfs_move_buffers_free() - free the buffers of moves, and what fetches that
+ *	were given up have left, if no I/O uses them
  * @lane: the control lane, locked
  *
  * Called when a batch of moves has been started, and by the VM's thread: the
@@ -325,6 +326,8 @@ void dcmfs_move_buffers_free(struct dcm_lane *lane)
 					 DCM_BLOCK_MAX);
 		lane->fetch[i].buf = NULL;
 	}
+	for (i = 0; i < DCM_FETCHES_MAX; i++)
+		dcmfs_landing_free(lane, i);
 }
 
 /**

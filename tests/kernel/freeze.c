@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -425,13 +426,55 @@ static void hints(void)
 	for (uint32_t i = 0; i < 64; i++) {
 		uint32_t at = i * 61 % (PAGES - 64);
 
-		no_error(range_ask(fd, DCMFS_IOC_HINT, at, 64, i % 3, 0),
+		no_error(range_ask(fd, DCMFS_IOC_HINT, at, 64,
+				   i % (DCMFS_HINT_FORGET + 1), 0),
 			 "HINT");
 	}
 	for (uint32_t p = 0; p < PAGES; p++)
 		if (get(p) != word(p, 6))
 			fail("page %u has %#jx", p, (uintmax_t)get(p));
 	printf("hints: right\n");
+}
+
+/*
+ * Pages that FETCH names come in without an access, which then fetches nothing; but
+ * those that are frozen do not come.
+ */
+static void fetched(void)
+{
+	struct rusage before, after;
+	const uint32_t n = 16 * BLOCK;
+	uint64_t here;
+
+	for (uint32_t p = 0; p < PAGES; p++)
+		put(p, 7);
+	range_sync(0, PAGES, false);
+	here = info_of(fd).direct_pages + n - 4 * BLOCK;
+	range_freeze(0, 4 * BLOCK);
+	no_error(range_ask(fd, DCMFS_IOC_HINT, 0, n, DCMFS_HINT_FETCH, 0),
+		 "HINT");
+	/* in the order of their addresses: the frozen ones were passed over */
+	while (info_of(fd).direct_pages < here)
+		usleep(1000);
+	if (info_of(fd).direct_pages > here)
+		fail("%ju pages are here", (uintmax_t)info_of(fd).direct_pages);
+	range_freeze(0, 0);
+	getrusage(RUSAGE_THREAD, &before);
+	for (uint32_t p = 4 * BLOCK; p < n; p++)
+		if (get(p) != word(p, 7))
+			fail("page %u has %#jx", p, (uintmax_t)get(p));
+	getrusage(RUSAGE_THREAD, &after);
+	if (after.ru_majflt != before.ru_majflt)
+		fail("%ld pages were fetched again",
+		     after.ru_majflt - before.ru_majflt);
+	no_error(range_ask(fd, DCMFS_IOC_HINT, 0, PAGES, DCMFS_HINT_FETCH, 0),
+		 "HINT");
+	no_error(range_ask(fd, DCMFS_IOC_HINT, 0, PAGES, DCMFS_HINT_FORGET, 0),
+		 "HINT");
+	for (uint32_t p = 0; p < PAGES; p++)
+		if (get(p) != word(p, 7))
+			fail("page %u has %#jx", p, (uintmax_t)get(p));
+	printf("fetched: right\n");
 }
 
 static void refused(void)
@@ -486,7 +529,7 @@ static void refused(void)
 			    EINVAL ||
 		    (i && range_ask(fd, DCMFS_IOC_SYNC, 0, BLOCK, 1u << i, 1) !=
 				  EINVAL) ||
-		    (i > 1 && range_ask(fd, DCMFS_IOC_HINT, 0, BLOCK, 1u << i,
+		    (i > 2 && range_ask(fd, DCMFS_IOC_HINT, 0, BLOCK, 1u << i,
 					0) != EINVAL) ||
 		    range_ask(fd, DCMFS_IOC_HINT, 0, BLOCK, 0, 1u << i) !=
 			    EINVAL)
@@ -495,7 +538,8 @@ static void refused(void)
 	if (range_ask(fd, DCMFS_IOC_SYNC, 0, BLOCK, 0, 0) != EINVAL ||
 	    range_ask(fd, DCMFS_IOC_SYNC, 0, BLOCK, 0,
 		      DCMFS_LIMIT_MAX_MS + 1) != EINVAL ||
-	    range_ask(fd, DCMFS_IOC_HINT, 0, BLOCK, 3, 0) != EINVAL)
+	    range_ask(fd, DCMFS_IOC_HINT, 0, BLOCK, DCMFS_HINT_FORGET + 1, 0) !=
+		    EINVAL)
 		fail("a limit or a hint was taken");
 	printf("refused: right\n");
 }
@@ -540,6 +584,7 @@ int freeze(int argc, char **argv)
 	stays();
 	write_counts();
 	hints();
+	fetched();
 	refused();
 	stop = true;
 	pthread_join(server, NULL);

@@ -82,6 +82,8 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 			*r = (struct dcmfs_range){ rnd(rng) % 260 * 16,
 						   rnd(rng) % 20 * 16,
 						   (uint32_t)rnd(rng) % 2, 0 };
+		if (cmd == DCMFS_IOC_HINT && rnd(rng) % 2)
+			r->flags = (uint32_t)rnd(rng) % (DCMFS_HINT_FORGET + 2);
 		/* Some are right, and then it must not take long. */
 		if (cmd == DCMFS_IOC_SYNC || cmd == DCMFS_IOC_SPREAD)
 			r->limit_ms = 1 + (uint32_t)rnd(rng) % 20;
