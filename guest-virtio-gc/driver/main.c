@@ -50,7 +50,7 @@ static const unsigned int vgc_features[] = {
 	VIRTIO_GC_F_COMPACT, VIRTIO_GC_F_HINTS,	     VIRTIO_GC_F_WHOLE,
 	VIRTIO_GC_F_TAIL,    VIRTIO_GC_F_REPLACE,    VIRTIO_GC_F_RANGES,
 	VIRTIO_GC_F_STATE,   VIRTIO_GC_F_ASK,	     VIRTIO_GC_F_BITMAPS,
-	VIRTIO_GC_F_CLEAR,   VIRTIO_GC_F_CARDS,
+	VIRTIO_GC_F_CLEAR,   VIRTIO_GC_F_CARDS,	     VIRTIO_GC_F_FETCH,
 };
 
 static u64 features_of(struct virtio_device *vdev)
@@ -245,6 +245,8 @@ static int vgc_validate(struct virtio_device *vdev)
 			__virtio_clear_bit(vdev, vgc_features[i]);
 	if (!virtio_has_feature(vdev, VIRTIO_GC_F_EVACUATE))
 		__virtio_clear_bit(vdev, VIRTIO_GC_F_COMPACT);
+	if (!virtio_has_feature(vdev, VIRTIO_GC_F_HINTS))
+		__virtio_clear_bit(vdev, VIRTIO_GC_F_FETCH);
 	return 0;
 }
 

@@ -51,6 +51,7 @@
 #define VIRTIO_GC_F_BITMAPS		11
 #define VIRTIO_GC_F_CLEAR		12
 #define VIRTIO_GC_F_CARDS		13
+#define VIRTIO_GC_F_FETCH		14
 
 #define VIRTIO_GC_UNIT_BYTES		8u	/* objects start at multiples */
 #define VIRTIO_GC_NONE			(~(__u64)0)	/* no offset or address */
@@ -337,6 +338,7 @@ enum virtio_gc_hint_what {
 	VIRTIO_GC_HINT_NORMAL = 1,	/* take DIRECT back */
 	VIRTIO_GC_HINT_COLD = 2,	/* evict first */
 	VIRTIO_GC_HINT_DISCARD = 3,	/* garbage: reads as zero from now on */
+	VIRTIO_GC_HINT_FETCH = 4,	/* bring in soon, in this order */
 };
 
 /* a range of a space, whole pages */

@@ -25,7 +25,8 @@
  * @losing: slabs are lost, but some of their pages are not yet marked lost:
  *	wait a moment before asking whether pages are left
  * @hint: a runtime's hint about a range: enum virtio_gc_hint_what, but not
- *	DISCARD
+ *	DISCARD. Waits for no page of FETCH
+ * @forget: begin no more to bring in what FETCH has named of a range
  * @discard: a range reads zero from now on; 0 or a negative errno
  * @place: where a byte is kept for workers; false: nowhere, or its extent is moving
  * @write_count: counts writes to the range, which is at @place; see
@@ -38,10 +39,10 @@
  * @bits: write bytes into the window
  * @end: the host is being closed
  *
- * Called by the GC thread, except @end, and except that a reset calls @discard
- * while that thread is idle. Offsets are in the window. Ranges are whole
- * regions, so at least 64 KiB and on one donor each; @discard's and @hint's are
- * whole pages. @freeze and @sync return a virtio-gc status.
+ * Called by the GC thread, except @end, and except that a reset calls @discard and
+ * @forget while that thread is idle. Offsets are in the window. Ranges are whole
+ * regions, so at least 64 KiB and on one donor each; @discard's, @hint's
+ * and @forget's are whole pages. @freeze and @sync return a virtio-gc status.
  */
 struct dcm_gc_backend_ops {
 	u32 (*freeze)(void *priv, u64 at, u64 bytes);
@@ -49,6 +50,7 @@ struct dcm_gc_backend_ops {
 	u32 (*sync)(void *priv, u64 *at, u64 end, bool keep, u64 until_ms);
 	bool (*losing)(void *priv);
 	void (*hint)(void *priv, u64 at, u64 bytes, u32 what);
+	void (*forget)(void *priv, u64 at, u64 bytes);
 	int (*discard)(void *priv, u64 at, u64 bytes);
 	bool (*place)(void *priv, u64 at, struct dcm_gc_place_of *place);
 	bool (*write_count)(void *priv, u64 at, u64 bytes,

@@ -330,11 +330,15 @@ static u32 run_destroy(struct gc_queue *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
-/* The request that CANCEL names came before it, so it has been answered. */
+/*
+ * The request that CANCEL names came before it, so it has been answered. What a HINT
+ * has left to be done in the background ends too.
+ */
 static u32 run_cancel(struct gc_queue *gc, const struct job *j)
 {
-	(void)gc;
-	(void)j;
+	const struct dcm_gc_host_space *p = job_space(gc, j);
+
+	gc->backend.ops->forget(gc->backend.priv, p->window, p->bytes);
 	return VIRTIO_GC_OK;
 }
 

@@ -50,7 +50,8 @@
 	 1ull << VIRTIO_GC_F_TAIL | 1ull << VIRTIO_GC_F_REPLACE | \
 	 1ull << VIRTIO_GC_F_RANGES | 1ull << VIRTIO_GC_F_STATE | \
 	 1ull << VIRTIO_GC_F_ASK | 1ull << VIRTIO_GC_F_BITMAPS | \
-	 1ull << VIRTIO_GC_F_CLEAR | 1ull << VIRTIO_GC_F_CARDS)
+	 1ull << VIRTIO_GC_F_CLEAR | 1ull << VIRTIO_GC_F_CARDS | \
+	 1ull << VIRTIO_GC_F_FETCH)
 
 /* ---- the thread ---- */
 
@@ -299,6 +300,7 @@ static void queue_reset(struct dcm_gc_host *host)
 		pthread_cond_wait(&gc->idle, &gc->lock);
 	pthread_mutex_unlock(&gc->lock);
 
+	gc->backend.ops->forget(gc->backend.priv, 0, gc->backend.bytes);
 	/* As long as nothing is submitted the thread leaves the table alone. */
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++)
 		if (gc->spaces.space[i].bytes)

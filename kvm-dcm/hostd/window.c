@@ -180,9 +180,15 @@ static void window_hint(void *priv, u64 at, u64 bytes, u32 what)
 		[VIRTIO_GC_HINT_DIRECT] = DCMFS_HINT_DIRECT,
 		[VIRTIO_GC_HINT_NORMAL] = DCMFS_HINT_NORMAL,
 		[VIRTIO_GC_HINT_COLD] = DCMFS_HINT_COLD,
+		[VIRTIO_GC_HINT_FETCH] = DCMFS_HINT_FETCH,
 	};
 
 	range_ioctl(priv, DCMFS_IOC_HINT, at, bytes, hints[what]);
+}
+
+static void window_forget(void *priv, u64 at, u64 bytes)
+{
+	range_ioctl(priv, DCMFS_IOC_HINT, at, bytes, DCMFS_HINT_FORGET);
 }
 
 /* The device discards, before it reads the answer. */
@@ -245,6 +251,7 @@ static const struct dcm_gc_backend_ops window_ops = {
 	.revert = window_revert,
 	.losing = window_losing,
 	.hint = window_hint,
+	.forget = window_forget,
 	.discard = window_discard,
 	.place = window_place,
 	.write_count = window_write_count,

@@ -197,8 +197,11 @@ static bool body_good(const struct dcm_gc_request *r, u32 features)
 		return le32toh(met->what) <= VIRTIO_GC_MET_TYPES &&
 		       !(r->flags & VIRTIO_GC_MET_AGAIN);
 	case VIRTIO_GC_HINT:
+		if (le32toh(hint->what) == VIRTIO_GC_HINT_FETCH &&
+		    !(features & F(FETCH)))
+			return false;
 		return !hint->reserved &&
-		       le32toh(hint->what) <= VIRTIO_GC_HINT_DISCARD;
+		       le32toh(hint->what) <= VIRTIO_GC_HINT_FETCH;
 	case VIRTIO_GC_TRACE_START:
 		for (u32 i = 0; i < r->count; i++)
 			if (!region_flags_good(&region[i]) ||

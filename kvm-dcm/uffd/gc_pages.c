@@ -212,18 +212,18 @@ static void paged_hint(void *priv, u64 at, u64 bytes, u32 what)
 		[VIRTIO_GC_HINT_DIRECT] = DCM_HINT_DIRECT,
 		[VIRTIO_GC_HINT_NORMAL] = DCM_HINT_NORMAL,
 		[VIRTIO_GC_HINT_COLD] = DCM_HINT_COLD,
+		[VIRTIO_GC_HINT_FETCH] = DCM_HINT_FETCH,
 	};
 	const struct paged *p = priv;
-	struct dcm_pager *pg = p->pg;
-	struct dcm_pg_lane *l = dcm_discard_lane(pg);
-	u64 va = p->base + at, end = va + bytes, len, gfn;
 
-	pthread_mutex_lock(&pg->discard_lock);
-	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
-		dcm_hint(l->core, gfn, len >> DCM_PAGE_SHIFT, hints[what]);
-		va += len;
-	}
-	pthread_mutex_unlock(&pg->discard_lock);
+	dcm_guest_hint(p->pg, p->base + at, bytes, hints[what]);
+}
+
+static void paged_forget(void *priv, u64 at, u64 bytes)
+{
+	const struct paged *p = priv;
+
+	dcm_guest_hint(p->pg, p->base + at, bytes, DCM_HINT_FORGET);
 }
 
 static int paged_discard(void *priv, u64 at, u64 bytes)
@@ -276,6 +276,7 @@ static const struct dcm_gc_backend_ops paged_ops = {
 	.revert = paged_revert,
 	.losing = paged_losing,
 	.hint = paged_hint,
+	.forget = paged_forget,
 	.discard = paged_discard,
 	.place = paged_place,
 	.write_count = paged_write_count,

@@ -139,7 +139,7 @@ void heap_open(struct heap *h, const char *device, u32 seed)
 	h->v = vgc_open(device, err, sizeof(err));
 	EXPECT(h->v, "%s", err);
 	/* all there is, through every layer */
-	EXPECT(vgc_info(h->v)->features == (2u << VIRTIO_GC_F_CARDS) - 1,
+	EXPECT(vgc_info(h->v)->features == (2u << VIRTIO_GC_F_FETCH) - 1,
 	       "features %llx", (unsigned long long)vgc_info(h->v)->features);
 	heap_make(h, seed);
 	space = mut_space_le(h->m);

@@ -95,6 +95,8 @@ static void one_heap(u32 seed)
 		  VIRTIO_GC_OK);
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, HINTED, HINTED),
 		  VIRTIO_GC_OK);
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_FETCH, 0, h.bytes),
+		  VIRTIO_GC_OK);
 	/* what it touches while that is moved it waits for, no longer */
 	touch_start(&t, &h);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
@@ -407,6 +409,10 @@ static void hints(u32 seed, const char *dir)
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, 0, HINTED), 0);
 	step(dir, "cold");
 	heap_same(&h);
+	/* whatever of it comes in, and while it comes */
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_FETCH, 0, h.bytes), 0);
+	heap_same(&h);
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_FETCH, HINTED, HINTED), 0);
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_DISCARD, 4096, HINTED), 0);
 	for (u64 at = 0; at < h.bytes; at++) {
 		bool gone = at >= 4096 && at < 4096 + HINTED;
@@ -423,7 +429,8 @@ static void hints(u32 seed, const char *dir)
 		  VIRTIO_GC_INVALID);
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_DISCARD, 0, ~4095ull),
 		  VIRTIO_GC_INVALID);
-	heap_must(&h, heap_hint(&h, 4, 0, 4096), VIRTIO_GC_INVALID);
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_FETCH + 1, 0, 4096),
+		  VIRTIO_GC_INVALID);
 	heap_close(&h);
 }
 

@@ -99,7 +99,7 @@ static uint32_t shaped(struct wild_request *q, unsigned int *seed)
 
 		switch (rand_r(seed) % 4) {
 		case 0:
-			v = (uint32_t)rand_r(seed) % 4;
+			v = (uint32_t)rand_r(seed) % 5;
 			break;
 		case 1:
 			v = (uint32_t)(rand_r(seed) % 4 * REGION);

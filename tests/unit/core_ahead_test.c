@@ -103,6 +103,7 @@ static void test_brought(void **state)
 	missing = count(fb, DCM_C_FAULT_MISSING);
 	pages = count(fb, DCM_C_FETCHED_PAGES);
 	fb_hint(fb, 0, 0, FEW, DCM_HINT_FETCH);
+	/* [VGC-D-72] */
 	assert_int_equal(fb->nr_reads, reads);
 	bring(fb);
 	assert_int_equal(here(fb, 0, FEW), FEW);
@@ -197,6 +198,7 @@ static void test_hot_stay(void **state)
 	minor = count(fb, DCM_C_FAULT_MINOR);
 	fb_hint(fb, 0, 0, 1024, DCM_HINT_FETCH);
 	bring(fb);
+	/* [VGC-D-73] */
 	assert_in_range(count(fb, DCM_C_AHEAD_PAGES), QUARTER - 16,
 			QUARTER + BUDGET / 256);
 	assert_int_equal(count(fb, DCM_C_AHEAD_PAGES) +
@@ -316,6 +318,7 @@ static void test_drop(void **state)
 	fb_hint(fb, 0, FEW, 64, DCM_HINT_FORGET);
 	assert_true(fb->vm->ahead.pages >= FEW - DCM_AHEAD_MAX);
 	fb_hint(fb, 0, 60, 1, DCM_HINT_FORGET);
+	/* [VGC-D-74] */
 	assert_int_equal(fb->vm->ahead.nr, 0);
 	assert_int_equal(fb->vm->ahead.pages, 0);
 	bring(fb);
@@ -339,6 +342,7 @@ static void test_queue_bounds(void **state)
 	fb = away(cfg, FEW);
 	for (i = 0; i < DCM_AHEAD_EXTENTS + 10; i++)
 		fb_hint(fb, 0, 2 * i, 1, DCM_HINT_FETCH);
+	/* [VGC-D-73] */
 	assert_int_equal(fb->vm->ahead.nr, DCM_AHEAD_EXTENTS);
 	assert_int_equal(count(fb, DCM_C_AHEAD_DROPPED), 10);
 	fb_fsck(fb, false);

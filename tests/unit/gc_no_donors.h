@@ -23,6 +23,13 @@ static void window_hint(void *priv, u64 at, u64 bytes, u32 what)
 	(void)what;
 }
 
+static void window_forget(void *priv, u64 at, u64 bytes)
+{
+	(void)priv;
+	(void)at;
+	(void)bytes;
+}
+
 static void window_end(void *priv)
 {
 	(void)priv;
@@ -32,6 +39,7 @@ static void window_end(void *priv)
 static const struct dcm_gc_backend_ops window_ops = {
 	.discard = window_discard,
 	.hint = window_hint,
+	.forget = window_forget,
 	.end = window_end,
 };
 

@@ -248,6 +248,7 @@ static void test_config(void **state)
 	/* [VGC-D-1] */
 	assert_true(features & F(TRACE) || !(features & ~F(HINTS)));
 	assert_true(features & F(EVACUATE) || !(features & F(COMPACT)));
+	assert_true(features & F(HINTS) || !(features & F(FETCH)));
 	assert_int_equal(le64toh(c.window_bytes), 2 * EXTENT);
 }
 

@@ -210,6 +210,34 @@ static void test_values(void **state)
 	assert_int_equal(read_it(buf, 64, 4096, &all, &r), VIRTIO_GC_INVALID);
 }
 
+/* Hints are five, and FETCH by its feature only. */
+static void test_hints(void **state)
+{
+	u64 buf[64] = { 0 };
+	struct virtio_gc_req *req = (void *)buf;
+	struct virtio_gc_hint *hint = (void *)(req + 1);
+	struct dcm_gc_limits few = all;
+	struct dcm_gc_request r;
+
+	(void)state;
+	req->command = htole16(VIRTIO_GC_HINT);
+	req->count = htole32(1);
+	few.features &= ~(1u << VIRTIO_GC_F_FETCH);
+	for (u32 what = 0; what < 7; what++) {
+		hint->what = htole32(what);
+		/* [VGC-D-8] */
+		assert_int_equal(read_it(buf, 32 + 8 + 16, 4096, &all, &r),
+				 what <= VIRTIO_GC_HINT_FETCH ?
+					 0 :
+					 VIRTIO_GC_INVALID);
+		/* [VGC-D-8] */
+		assert_int_equal(read_it(buf, 32 + 8 + 16, 4096, &few, &r),
+				 what < VIRTIO_GC_HINT_FETCH ?
+					 0 :
+					 VIRTIO_GC_INVALID);
+	}
+}
+
 /* Fields that were reserved once are, without their feature; flags are unknown. */
 static void test_values_by_feature(void **state)
 {
@@ -648,6 +676,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_shapes),
 		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_hints),
 		cmocka_unit_test(test_values_by_feature),
 		cmocka_unit_test(test_bitmaps),
 		cmocka_unit_test(test_ranges),

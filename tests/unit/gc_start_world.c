@@ -85,6 +85,13 @@ static int backend_discard(void *priv, u64 at, u64 bytes)
 	return 0;
 }
 
+static void backend_forget(void *priv, u64 at, u64 bytes)
+{
+	(void)priv;
+	(void)at;
+	(void)bytes;
+}
+
 static void backend_end(void *priv)
 {
 	(void)priv;
@@ -96,6 +103,7 @@ static const struct dcm_gc_backend_ops backend_ops = {
 	.sync = backend_sync,
 	.losing = backend_losing,
 	.discard = backend_discard,
+	.forget = backend_forget,
 	.end = backend_end,
 };
 

@@ -21,6 +21,7 @@ DRIVER = BUILD / "kernel" / "gc" / "virtio_gc.ko"
 WINDOW = 64 << 20
 TRACE, CONCURRENT, EVACUATE, COMPACT, HINTS = (1 << bit for bit in range(5))
 LATER = 0x1FE0  # features that need no more than TRACE
+FETCH = 1 << 14
 
 DEVICE = r"""
 // SPDX-License-Identifier: GPL-2.0-or-later
@@ -179,13 +180,15 @@ def asked(bed: Bed, device: Path, **said: int) -> tuple[int, int]:
 
 def test_features_without_what_they_need(driver: Bed, device: Path) -> None:
     """None is accepted without the one it needs."""
-    everything = TRACE | CONCURRENT | EVACUATE | COMPACT | HINTS | LATER
-    for missing in (0, TRACE, EVACUATE, TRACE | EVACUATE, everything & ~COMPACT):
+    everything = TRACE | CONCURRENT | EVACUATE | COMPACT | HINTS | LATER | FETCH
+    for missing in (0, TRACE, EVACUATE, HINTS, TRACE | EVACUATE, everything & ~COMPACT):
         offered = right = everything & ~missing
         if not right & TRACE:
             right &= HINTS
         if not right & EVACUATE:
             right &= ~COMPACT
+        if not right & HINTS:
+            right &= ~FETCH
         # [VGC-G-1]
         assert asked(driver, device, offered=offered, window=WINDOW) == (right, 1), offered
 
