@@ -95,6 +95,19 @@ static int vgc_release(struct inode *inode, struct file *f)
 
 /* ---- ioctl ---- */
 
+/* What changes while the device is in use */
+static void info_update(struct virtio_device *vdev, struct vgc_info *info)
+{
+	virtio_cread_le(vdev, struct virtio_gc_config, donors, &info->donors);
+	if (!virtio_has_feature(vdev, VIRTIO_GC_F_BUDGET))
+		return;
+	virtio_cread_le(vdev, struct virtio_gc_config, budget_mib,
+			&info->budget_mib);
+	/* a QEMU older than its libdcm offers the feature, and has no such field */
+	if (info->budget_mib == U32_MAX)
+		info->budget_mib = 0;
+}
+
 static int file_info(struct vgc_dev *dev, void __user *arg)
 {
 	struct vgc_info info = dev->info;
@@ -104,8 +117,7 @@ static int file_info(struct vgc_dev *dev, void __user *arg)
 	if (dev->dead)
 		err = -ENODEV;
 	else
-		virtio_cread_le(dev->vdev, struct virtio_gc_config, donors,
-				&info.donors);
+		info_update(dev->vdev, &info);
 	up_read(&dev->gone);
 	if (err)
 		return err;

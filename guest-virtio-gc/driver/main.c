@@ -51,6 +51,7 @@ static const unsigned int vgc_features[] = {
 	VIRTIO_GC_F_TAIL,    VIRTIO_GC_F_REPLACE,    VIRTIO_GC_F_RANGES,
 	VIRTIO_GC_F_STATE,   VIRTIO_GC_F_ASK,	     VIRTIO_GC_F_BITMAPS,
 	VIRTIO_GC_F_CLEAR,   VIRTIO_GC_F_CARDS,	     VIRTIO_GC_F_FETCH,
+	VIRTIO_GC_F_BUDGET,
 };
 
 static u64 features_of(struct virtio_device *vdev)
@@ -241,6 +242,7 @@ static int vgc_validate(struct virtio_device *vdev)
 	}
 	for (i = 0; i < ARRAY_SIZE(vgc_features); i++)
 		if (vgc_features[i] != VIRTIO_GC_F_HINTS &&
+		    vgc_features[i] != VIRTIO_GC_F_BUDGET &&
 		    !virtio_has_feature(vdev, VIRTIO_GC_F_TRACE))
 			__virtio_clear_bit(vdev, vgc_features[i]);
 	if (!virtio_has_feature(vdev, VIRTIO_GC_F_EVACUATE))

@@ -42,7 +42,7 @@ struct vgc_info {
 	__u32 commands_max;	/* submitted and not reaped, of one file */
 	__u32 deadline_max_ms;
 	__u32 donors;
-	__u32 reserved;
+	__u32 budget_mib;	/* 0: not known */
 };
 
 /* @space: as in virtio_gc.h, but @window is 0: the driver sets it */

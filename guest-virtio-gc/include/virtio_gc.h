@@ -52,6 +52,7 @@
 #define VIRTIO_GC_F_CLEAR		12
 #define VIRTIO_GC_F_CARDS		13
 #define VIRTIO_GC_F_FETCH		14
+#define VIRTIO_GC_F_BUDGET		15
 
 #define VIRTIO_GC_UNIT_BYTES		8u	/* objects start at multiples */
 #define VIRTIO_GC_NONE			(~(__u64)0)	/* no offset or address */
@@ -70,6 +71,8 @@ struct virtio_gc_config {
 	__le32 commands_max;		/* of one space, not yet answered */
 	__le32 deadline_max_ms;
 	__le32 donors;			/* current; a change is notified */
+	__le32 budget_mib;		/* BUDGET: as donors; 0: not known */
+	__le32 reserved;
 };
 
 /* command: its struct, the entries of request; -> those of the answer */
@@ -353,7 +356,7 @@ struct virtio_gc_cancel {
 
 #define VIRTIO_GC_SIZE(what, n) \
 	_Static_assert(sizeof(struct virtio_gc_##what) == (n), #what)
-VIRTIO_GC_SIZE(config, 56);
+VIRTIO_GC_SIZE(config, 64);
 VIRTIO_GC_SIZE(req, 32);
 VIRTIO_GC_SIZE(done, 32);
 VIRTIO_GC_SIZE(space, 56);

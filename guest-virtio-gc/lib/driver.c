@@ -143,10 +143,21 @@ static void driver_close(void *self)
 	free(d);
 }
 
+static uint64_t driver_budget(void *self)
+{
+	struct driver *d = self;
+	struct vgc_info info;
+
+	return ioctl(d->fd, VGC_IOC_INFO, &info) ?
+		       0 :
+		       (uint64_t)info.budget_mib << 20;
+}
+
 const struct vgc_provider vgc_provider_driver = {
 	.open = driver_open,
 	.create = driver_create,
 	.submit = driver_submit,
 	.reap = driver_reap,
+	.budget = driver_budget,
 	.close = driver_close,
 };

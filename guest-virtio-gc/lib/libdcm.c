@@ -35,11 +35,13 @@
 #pragma weak dcm_pager_close
 #pragma weak dcm_pager_adopt
 #pragma weak dcm_pager_unmap
+#pragma weak dcm_pager_budget
 #pragma weak dcm_pager_release
 #pragma weak dcm_gc_host_limits
 #pragma weak dcm_gc_host_open
 #pragma weak dcm_gc_host_connect
 #pragma weak dcm_gc_host_config
+#pragma weak dcm_gc_host_budget
 #pragma weak dcm_gc_host_features
 #pragma weak dcm_gc_host_close
 #pragma weak dcm_gc_host_start
@@ -65,11 +67,13 @@ struct pending {
  * struct libdcm - a device of one space
  * @pager: %NULL: the kernel pager has the memory
  * @file: its file then
+ * @budget: as it was before the space was made
  * @over: @heap's addresses are the caller's
  */
 struct libdcm {
 	struct dcm_pager *pager;
 	int file;
+	uint64_t budget;
 	struct dcm_gc_host *gc;
 	struct vgc_info info;
 	void *heap;
@@ -157,6 +161,7 @@ static int file_open(struct libdcm *d, const char *path,
 	}
 	dcm_gc_host_config(gc, c);
 	*features = dcm_gc_host_features(gc);
+	d->budget = dcm_gc_host_budget(gc);
 	dcm_gc_host_close(gc);
 	return 0;
 }
@@ -405,6 +410,15 @@ static int libdcm_create(void *self, const struct virtio_gc_space *space,
 	return rc;
 }
 
+static uint64_t libdcm_budget(void *self)
+{
+	struct libdcm *d = self;
+
+	if (d->pager)
+		return dcm_pager_budget(d->pager);
+	return d->gc ? dcm_gc_host_budget(d->gc) : d->budget;
+}
+
 static void libdcm_close(void *self)
 {
 	struct libdcm *d = self;
@@ -424,5 +438,6 @@ const struct vgc_provider vgc_provider_libdcm = {
 	.create = libdcm_create,
 	.submit = libdcm_submit,
 	.reap = libdcm_reap,
+	.budget = libdcm_budget,
 	.close = libdcm_close,
 };

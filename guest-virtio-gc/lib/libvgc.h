@@ -98,6 +98,14 @@ VGC_API void vgc_close(struct vgc *v);
 VGC_API const struct vgc_info *vgc_info(const struct vgc *v);
 
 /**
+ * vgc_budget() - bytes that the host keeps in its own memory, at most, of the memory
+ *	with the window; 0: not known
+ *
+ * As it is now: it can change at any time. What a runtime uses all the time should fit.
+ */
+VGC_API uint64_t vgc_budget(const struct vgc *v);
+
+/**
  * vgc_create() - create the space, and map it
  * @space: @window is 0; @address: where to map it, which must be free
  *

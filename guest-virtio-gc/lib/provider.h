@@ -21,13 +21,15 @@
 #endif
 
 /**
- * struct vgc_provider - functions; all return 0 or a negative errno
+ * struct vgc_provider - functions; but for @budget all return 0 or a negative errno
  * @open: fills in @info; @self is passed to the others
  * @create: create the space, mapped at its address. @over: the caller has the
  *	range reserved, and has it again after a failure and after @close
  * @submit: copies the request; @reap writes @answer. -EAGAIN: try later
  * @reap: get the next answer, in any order; @cookie is submit's. -ETIMEDOUT.
  *	One thread at a time; others may submit meanwhile
+ * @budget: bytes that the host keeps of the window in its own memory, at most; 0: not
+ *	known
  * @close: removes the mapping too
  */
 struct vgc_provider {
@@ -39,6 +41,7 @@ struct vgc_provider {
 		      void *answer, uint32_t room, uint64_t cookie);
 	int (*reap)(void *self, uint64_t *cookie, uint32_t *bytes,
 		    int timeout_ms);
+	uint64_t (*budget)(void *self);
 	void (*close)(void *self);
 };
 

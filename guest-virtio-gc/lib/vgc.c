@@ -87,6 +87,11 @@ const struct vgc_info *vgc_info(const struct vgc *v)
 	return &v->info;
 }
 
+uint64_t vgc_budget(const struct vgc *v)
+{
+	return v->ops->budget(v->self);
+}
+
 static void *space_create(struct vgc *v, const struct virtio_gc_space *space,
 			  bool over)
 {

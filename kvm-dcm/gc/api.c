@@ -31,6 +31,11 @@ void dcm_gc_host_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 	gc->kind->config(gc, c);
 }
 
+uint64_t dcm_gc_host_budget(struct dcm_gc_host *gc)
+{
+	return gc->kind->budget(gc);
+}
+
 void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features)
 {
 	sigset_t old;

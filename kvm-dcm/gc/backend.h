@@ -37,6 +37,8 @@
  * @revert: give that up. What workers did to the range counts (@keep), and no other
  *	slab has it; or it does not, where other slabs have what was there before
  * @bits: write bytes into the window
+ * @budget: bytes of the memory with the window that this host keeps, at most; 0: not
+ *	known. By any thread
  * @end: the host is being closed
  *
  * Called by the GC thread, except @end, and except that a reset calls @discard and
@@ -58,6 +60,7 @@ struct dcm_gc_backend_ops {
 	u32 (*spread)(void *priv, u64 at, u64 end, u64 until_ms);
 	void (*revert)(void *priv, u64 at, u64 end, bool keep);
 	void (*bits)(void *priv, u64 at, const void *bits, size_t bytes);
+	u64 (*budget)(void *priv);
 	void (*end)(void *priv);
 };
 
@@ -68,7 +71,7 @@ struct dcm_gc_backend_ops {
  * @donors: number of donors
  * @bytes: size of the window
  * @extent: bytes of an extent; 0: the window does not begin with one
- * @small_answers: 64 KiB at most: VIRTIO_GC_F_BITMAPS is not offered
+ * @hidden: features that are not offered, 1 << VIRTIO_GC_F_*
  */
 struct dcm_gc_backend {
 	const struct dcm_gc_backend_ops *ops;
@@ -77,7 +80,7 @@ struct dcm_gc_backend {
 	u32 donors;
 	u64 bytes;
 	u64 extent;
-	bool small_answers;
+	u64 hidden;
 };
 
 /* As dcm_gc_host_open(). Copies @backend; on failure @backend stays the caller's. */
@@ -85,7 +88,10 @@ struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *backend,
 				    const struct dcm_gc_host_ops *ops,
 				    void *priv, char *err, size_t len);
 
-/* Fill in a device's configuration. Returns the features it can offer. */
+/* What dcm_gc_host_config() fills in */
+#define DCM_GC_CONFIG_BYTES offsetof(struct virtio_gc_config, budget_mib)
+
+/* Fill in that much of a configuration. Returns the features it can offer. */
 u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 		       struct virtio_gc_config *c);
 
@@ -94,6 +100,7 @@ struct dcm_gc_kind {
 	void (*close)(struct dcm_gc_host *gc);
 	u64 (*features)(struct dcm_gc_host *gc);
 	void (*config)(struct dcm_gc_host *gc, struct virtio_gc_config *c);
+	u64 (*budget)(struct dcm_gc_host *gc);
 	void (*start)(struct dcm_gc_host *gc, u64 features);
 	void (*submit)(struct dcm_gc_host *gc, const void *request,
 		       size_t bytes, size_t room, void *token);

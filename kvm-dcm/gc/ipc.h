@@ -47,7 +47,8 @@ enum dcm_gc_ipc_kind {
 	DCM_GC_IPC_START, /* @value: features */
 	DCM_GC_IPC_REQUEST, /* @token, @room; the request */
 	DCM_GC_IPC_RESET,
-	DCM_GC_IPC_WELCOME, /* @value: features; struct virtio_gc_config */
+	DCM_GC_IPC_WELCOME, /* @value: features; @token: budget, in bytes;
+			     * struct virtio_gc_config up to its donors */
 	DCM_GC_IPC_REFUSED, /* the reason, without a NUL */
 	DCM_GC_IPC_ANSWER, /* @token; the answer, its rest, or nothing */
 	DCM_GC_IPC_BITS, /* @value: offset in the window; the bytes */
@@ -60,6 +61,8 @@ enum dcm_gc_ipc_kind {
 
 /* HELLO: PART will be understood. An older device says nothing, and gets none. */
 #define DCM_GC_IPC_KNOWS_PART 0x1u
+/* HELLO: the device has a budget in its configuration. An older one has none. */
+#define DCM_GC_IPC_KNOWS_BUDGET 0x2u
 
 /* HELLO: as fstat() says */
 struct dcm_gc_ipc_file {

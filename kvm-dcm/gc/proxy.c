@@ -234,13 +234,11 @@ static bool msg_handle(struct proxy *p, size_t n)
 			strerror(errno));
 		return false;
 	case DCM_GC_IPC_WELCOME:
-		if (n != sizeof(p->config))
+		if (n != DCM_GC_CONFIG_BYTES)
 			return false;
-		pthread_mutex_lock(&p->lock);
-		memcpy(&p->config, s + 1, sizeof(p->config));
-		pthread_mutex_unlock(&p->lock);
-		if (p->ops.donors_changed)
-			p->ops.donors_changed(p->priv);
+		gc_proxy_welcome(p, s);
+		if (p->ops.config_changed)
+			p->ops.config_changed(p->priv);
 		return true;
 	case DCM_GC_IPC_READY:
 		spaces_forget(p);
@@ -284,7 +282,8 @@ static void sock_close(struct proxy *p)
 
 static void daemon_reconnect(struct proxy *p)
 {
-	u32 was = p->config.donors;
+	u32 donors = p->config.donors;
+	u64 budget = p->budget;
 	char err[256];
 	int sock = gc_proxy_connect(p, err, sizeof(err));
 
@@ -293,8 +292,9 @@ static void daemon_reconnect(struct proxy *p)
 	dcm_log(DCM_LOG_NOTICE,
 		"connected to dcm-hostd again: donors can collect garbage");
 	/* [VGC-D-4] */
-	if (p->config.donors != was && p->ops.donors_changed)
-		p->ops.donors_changed(p->priv);
+	if ((p->config.donors != donors || p->budget != budget) &&
+	    p->ops.config_changed)
+		p->ops.config_changed(p->priv);
 }
 
 static void *proxy_main(void *arg)
@@ -351,8 +351,19 @@ static void proxy_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 	struct proxy *p = (struct proxy *)gc;
 
 	pthread_mutex_lock(&p->lock);
-	*c = p->config;
+	memcpy(c, &p->config, DCM_GC_CONFIG_BYTES);
 	pthread_mutex_unlock(&p->lock);
+}
+
+static u64 proxy_budget(struct dcm_gc_host *gc)
+{
+	struct proxy *p = (struct proxy *)gc;
+	u64 budget;
+
+	pthread_mutex_lock(&p->lock);
+	budget = p->budget;
+	pthread_mutex_unlock(&p->lock);
+	return budget;
 }
 
 /* Under @sending. On failure the thread finds the socket shut down. */
@@ -469,6 +480,7 @@ static const struct dcm_gc_kind kind = {
 	.close = proxy_close,
 	.features = proxy_features,
 	.config = proxy_config,
+	.budget = proxy_budget,
 	.start = proxy_start,
 	.submit = proxy_submit,
 	.reset = proxy_reset,

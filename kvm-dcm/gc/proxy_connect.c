@@ -95,7 +95,8 @@ static int file_lock(const struct proxy *p, u64 at, short type)
 static ssize_t file_prove(struct proxy *p, int sock, char *err, size_t len)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,
-				.room = DCM_GC_IPC_KNOWS_PART,
+				.room = DCM_GC_IPC_KNOWS_PART |
+					DCM_GC_IPC_KNOWS_BUDGET,
 				.value = DCM_GC_IPC_VERSION };
 	const struct dcm_gc_ipc *prove = (void *)p->buf;
 	struct dcm_gc_ipc_file file;
@@ -125,6 +126,15 @@ static ssize_t file_prove(struct proxy *p, int sock, char *err, size_t len)
 	return n;
 }
 
+void gc_proxy_welcome(struct proxy *p, const struct dcm_gc_ipc *welcome)
+{
+	pthread_mutex_lock(&p->lock);
+	p->available = welcome->value;
+	p->budget = welcome->token;
+	memcpy(&p->config, welcome + 1, DCM_GC_CONFIG_BYTES);
+	pthread_mutex_unlock(&p->lock);
+}
+
 int gc_proxy_connect(struct proxy *p, char *err, size_t len)
 {
 	struct timeval limit = { .tv_sec = PATIENCE_S };
@@ -141,12 +151,11 @@ int gc_proxy_connect(struct proxy *p, char *err, size_t len)
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	n = file_prove(p, sock, err, len);
-	rc = n == (ssize_t)sizeof(p->config) ? 0 : n < 0 ? (int)n : -EPROTO;
+	rc = n == (ssize_t)DCM_GC_CONFIG_BYTES ? 0 : n < 0 ? (int)n : -EPROTO;
 	if (rc)
 		goto fail;
+	gc_proxy_welcome(p, welcome);
 	pthread_mutex_lock(&p->lock);
-	p->available = welcome->value;
-	memcpy(&p->config, welcome + 1, sizeof(p->config));
 	p->replayed = p->agreed;
 	pthread_mutex_unlock(&p->lock);
 	rc = spaces_replay(p, sock);

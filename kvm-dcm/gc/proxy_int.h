@@ -61,6 +61,7 @@ struct proxy {
 	u64 replayed;
 	u64 id;
 	struct virtio_gc_config config;
+	u64 budget;
 	struct sent *sent;
 	struct sent *replay[DCM_GC_SPACES_MAX];
 	u8 *parts;
@@ -74,5 +75,8 @@ struct proxy {
  * reason. By the thread, or before it starts.
  */
 int gc_proxy_connect(struct proxy *p, char *err, size_t len);
+
+/* Take features, configuration and budget from a WELCOME of the right size. */
+void gc_proxy_welcome(struct proxy *p, const struct dcm_gc_ipc *welcome);
 
 #endif /* DCM_GC_PROXY_INT_H */

@@ -51,7 +51,7 @@
 	 1ull << VIRTIO_GC_F_RANGES | 1ull << VIRTIO_GC_F_STATE | \
 	 1ull << VIRTIO_GC_F_ASK | 1ull << VIRTIO_GC_F_BITMAPS | \
 	 1ull << VIRTIO_GC_F_CLEAR | 1ull << VIRTIO_GC_F_CARDS | \
-	 1ull << VIRTIO_GC_F_FETCH)
+	 1ull << VIRTIO_GC_F_FETCH | 1ull << VIRTIO_GC_F_BUDGET)
 
 /* ---- the thread ---- */
 
@@ -61,23 +61,32 @@ static u32 donors_count(const struct gc_queue *gc)
 				    gc->backend.donors;
 }
 
-/* [VGC-D-4], at the latest with the next request. */
-static void donors_check(struct gc_queue *gc)
+static u64 queue_budget(struct dcm_gc_host *host)
 {
-	u32 now = donors_count(gc);
+	const struct gc_queue *gc = (struct gc_queue *)host;
 
-	if (now == gc->backend.donors)
+	return gc->backend.ops->budget(gc->backend.priv);
+}
+
+/* [VGC-D-4], at the latest with the next request. */
+static void config_check(struct gc_queue *gc)
+{
+	u64 budget = queue_budget(&gc->api);
+	u32 donors = donors_count(gc);
+
+	if (donors == gc->backend.donors && budget == gc->budget)
 		return;
-	gc->backend.donors = now;
-	if (gc->ops.donors_changed)
-		gc->ops.donors_changed(gc->priv);
+	gc->backend.donors = donors;
+	gc->budget = budget;
+	if (gc->ops.config_changed)
+		gc->ops.config_changed(gc->priv);
 }
 
 static void job_run(struct gc_queue *gc, struct job *j)
 {
 	size_t bytes;
 
-	donors_check(gc);
+	config_check(gc);
 	gc->reply->done.status = gc_command_run(gc, j);
 	bytes = dcm_gc_reply_pack(gc->reply, j->r.answer_entry);
 	/* when answered the guest may send as many again [VGC-D-10] */
@@ -241,17 +250,14 @@ static void queue_submit(struct dcm_gc_host *host, const void *request,
 static u64 queue_features(struct dcm_gc_host *host)
 {
 	const struct gc_queue *gc = (struct gc_queue *)host;
-	u64 features = gc->workers ? FEATURES : 0;
 
-	if (gc->backend.small_answers)
-		features &= ~(1ull << VIRTIO_GC_F_BITMAPS);
-	return features;
+	return gc->workers ? FEATURES & ~gc->backend.hidden : 0;
 }
 
 u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 		       struct virtio_gc_config *c)
 {
-	*c = (struct virtio_gc_config){
+	const struct virtio_gc_config now = {
 		.window_bytes = htole64(bytes),
 		.region_bytes_min = htole64(REGION_MIN),
 		.region_bytes_max = htole64(extent),
@@ -264,6 +270,8 @@ u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 		.deadline_max_ms = htole32(DCM_GC_DEADLINE_MAX_MS),
 		.donors = htole32(donors),
 	};
+
+	memcpy(c, &now, DCM_GC_CONFIG_BYTES);
 	return FEATURES;
 }
 
@@ -381,6 +389,7 @@ static const struct dcm_gc_kind kind = {
 	.close = queue_close,
 	.features = queue_features,
 	.config = queue_config,
+	.budget = queue_budget,
 	.start = queue_start,
 	.submit = queue_submit,
 	.reset = queue_reset,
@@ -403,6 +412,7 @@ struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *backend,
 	gc->ops = *ops;
 	gc->priv = priv;
 	gc->event = -1;
+	gc->budget = queue_budget(&gc->api);
 	rc = queue_init(gc, err, len);
 	if (!rc)
 		return &gc->api;

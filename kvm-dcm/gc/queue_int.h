@@ -56,6 +56,7 @@ struct gc_queue {
 	struct job **last;
 	struct job *running;
 	u64 features;
+	u64 budget; /* the one that config_changed() has told of */
 	u32 live[DCM_GC_SPACES_MAX];
 };
 

@@ -238,6 +238,17 @@ static void window_bits(void *priv, u64 at, const void *bits, size_t bytes)
 	msg_send(priv, &s, bits, bytes);
 }
 
+/* As the kernel has it now: it can be changed at any time. */
+static u64 window_budget(void *priv)
+{
+	const struct hostd_window *w = priv;
+	struct dcmfs_info info;
+
+	return ioctl(w->f->fd, DCMFS_IOC_INFO, &info) ?
+		       0 :
+		       info.budget_pages * 4096;
+}
+
 static void window_end(void *priv)
 {
 	(void)priv;
@@ -256,6 +267,7 @@ static const struct dcm_gc_backend_ops window_ops = {
 	.place = window_place,
 	.write_count = window_write_count,
 	.bits = window_bits,
+	.budget = window_budget,
 	.end = window_end,
 };
 
@@ -286,21 +298,22 @@ static void request_answered(void *priv, void *token, const void *answer,
 static void welcome_send(struct hostd_window *w)
 {
 	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_WELCOME,
+				      .token = dcm_gc_host_budget(w->gc),
 				      .value = dcm_gc_host_features(w->gc) };
 	struct virtio_gc_config config;
 
 	dcm_gc_host_config(w->gc, &config);
-	msg_send(w, &s, &config, sizeof(config));
+	msg_send(w, &s, &config, DCM_GC_CONFIG_BYTES);
 }
 
-static void donors_changed(void *priv)
+static void config_changed(void *priv)
 {
 	welcome_send(priv);
 }
 
 static const struct dcm_gc_host_ops host_ops = {
 	.answered = request_answered,
-	.donors_changed = donors_changed,
+	.config_changed = config_changed,
 };
 
 static bool request_submit(struct hostd_window *w, const struct dcm_gc_ipc *s,
@@ -360,8 +373,6 @@ struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, u32 knows,
 				      char *why, size_t len)
 {
 	struct dcm_gc_backend backend = {
-		/* each is one message of the socket */
-		.small_answers = !(knows & DCM_GC_IPC_KNOWS_PART),
 		.ops = &window_ops,
 		.client = f->client,
 		.donors = f->nr_donors,
@@ -372,15 +383,21 @@ struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, u32 knows,
 	struct hostd_window *w = calloc(1, sizeof(*w));
 
 	snprintf(why, len, "no memory");
+	if (!w)
+		return NULL;
+	/* its answers would be longer than a message of the socket */
+	if (!(knows & DCM_GC_IPC_KNOWS_PART))
+		backend.hidden |= 1ull << VIRTIO_GC_F_BITMAPS;
+	if (!(knows & DCM_GC_IPC_KNOWS_BUDGET))
+		backend.hidden |= 1ull << VIRTIO_GC_F_BUDGET;
+	w->f = f;
+	w->sock = sock;
 	backend.priv = w;
-	if (w)
-		w->gc = dcm_gc_host_new(&backend, &host_ops, w, why, len);
-	if (!w || !w->gc) {
+	w->gc = dcm_gc_host_new(&backend, &host_ops, w, why, len);
+	if (!w->gc) {
 		free(w);
 		return NULL;
 	}
-	w->f = f;
-	w->sock = sock;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->answered, NULL);
 	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof(send));

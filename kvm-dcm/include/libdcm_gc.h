@@ -38,12 +38,12 @@ struct dcm_gc_host;
  * @answered: a request is done with. @answer (struct virtio_gc_done and
  *	entries) is valid during the call; 0 @bytes: the chain is to be used
  *	with length 0
- * @donors_changed: the configuration has another number of donors
+ * @config_changed: the number of donors or the budget is another one
  */
 struct dcm_gc_host_ops {
 	void (*answered)(void *priv, void *token, const void *answer,
 			 size_t bytes);
-	void (*donors_changed)(void *priv);
+	void (*config_changed)(void *priv);
 };
 
 /**
@@ -76,13 +76,26 @@ DCM_API void dcm_gc_host_close(struct dcm_gc_host *gc);
 /** dcm_gc_host_features() - bits that can be offered, 1 << VIRTIO_GC_F_* */
 DCM_API uint64_t dcm_gc_host_features(const struct dcm_gc_host *gc);
 
-/** dcm_gc_host_config() - the configuration as it is now */
+/**
+ * dcm_gc_host_config() - the configuration as it is now
+ * @config: filled in up to its @donors, and no further: a program may have been built
+ *	when it had no more
+ */
 DCM_API void dcm_gc_host_config(struct dcm_gc_host *gc,
 				struct virtio_gc_config *config);
 
 /**
+ * dcm_gc_host_budget() - bytes of the memory with the window that this host keeps in
+ *	its own memory, at most; 0: not known
+ *
+ * May change at any time, which @config_changed tells at the latest with the next
+ * request.
+ */
+DCM_API uint64_t dcm_gc_host_budget(struct dcm_gc_host *gc);
+
+/**
  * dcm_gc_host_limits() - the configuration a window would have, the largest
- *	there can be
+ *	there can be, filled in as by dcm_gc_host_config()
  *
  * Return: the bits it would offer.
  */

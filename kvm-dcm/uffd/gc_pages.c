@@ -263,6 +263,11 @@ static void paged_bits(void *priv, u64 at, const void *bits, size_t bytes)
 	memcpy((void *)(((struct paged *)priv)->base + at), bits, bytes);
 }
 
+static u64 paged_budget(void *priv)
+{
+	return dcm_pager_budget(((struct paged *)priv)->pg);
+}
+
 static void paged_end(void *priv)
 {
 	free(priv);
@@ -281,6 +286,7 @@ static const struct dcm_gc_backend_ops paged_ops = {
 	.place = paged_place,
 	.write_count = paged_write_count,
 	.bits = paged_bits,
+	.budget = paged_budget,
 	.end = paged_end,
 };
 

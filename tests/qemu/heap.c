@@ -139,8 +139,11 @@ void heap_open(struct heap *h, const char *device, u32 seed)
 	h->v = vgc_open(device, err, sizeof(err));
 	EXPECT(h->v, "%s", err);
 	/* all there is, through every layer */
-	EXPECT(vgc_info(h->v)->features == (2u << VIRTIO_GC_F_FETCH) - 1,
+	EXPECT(vgc_info(h->v)->features == (2u << VIRTIO_GC_F_BUDGET) - 1,
 	       "features %llx", (unsigned long long)vgc_info(h->v)->features);
+	/* of the test's pager, whole MiB; a kernel's files have it, too */
+	EXPECT(vgc_budget(h->v) && !(vgc_budget(h->v) & 0xfffff), "budget %llx",
+	       (unsigned long long)vgc_budget(h->v));
 	heap_make(h, seed);
 	space = mut_space_le(h->m);
 	/* A space that was goes some time after its process. */

@@ -30,6 +30,14 @@ static void window_forget(void *priv, u64 at, u64 bytes)
 	(void)bytes;
 }
 
+static u64 budget_bytes;
+
+static u64 window_budget(void *priv)
+{
+	(void)priv;
+	return __atomic_load_n(&budget_bytes, __ATOMIC_SEQ_CST);
+}
+
 static void window_end(void *priv)
 {
 	(void)priv;
@@ -40,6 +48,7 @@ static const struct dcm_gc_backend_ops window_ops = {
 	.discard = window_discard,
 	.hint = window_hint,
 	.forget = window_forget,
+	.budget = window_budget,
 	.end = window_end,
 };
 

@@ -29,6 +29,7 @@
 #include "gc/backend.h"
 #include "gc/ipc.h"
 
+#define MIB (1ull << 20)
 #define WINDOW (4u << 20)
 #define ROOM 4096u
 #define FEATURES 31u
@@ -70,7 +71,7 @@ static void answered(void *priv, void *token, const void *answer, size_t bytes)
 	pthread_mutex_unlock(&lock);
 }
 
-static void donors_changed(void *priv)
+static void config_changed(void *priv)
 {
 	assert_ptr_equal(priv, &lock);
 	pthread_mutex_lock(&lock);
@@ -80,7 +81,7 @@ static void donors_changed(void *priv)
 }
 
 static const struct dcm_gc_host_ops ops = { .answered = answered,
-					    .donors_changed = donors_changed };
+					    .config_changed = config_changed };
 
 static uint32_t status_of(struct call *c)
 {
@@ -191,7 +192,8 @@ static int let_in(uint32_t donors)
 
 	assert_int_equal(h.s.kind, DCM_GC_IPC_HELLO);
 	assert_int_equal(h.s.value, DCM_GC_IPC_VERSION);
-	assert_int_equal(h.s.room, DCM_GC_IPC_KNOWS_PART);
+	assert_int_equal(h.s.room,
+			 DCM_GC_IPC_KNOWS_PART | DCM_GC_IPC_KNOWS_BUDGET);
 	assert_int_equal(h.bytes, sizeof(shown));
 	memcpy(&shown, h.more, sizeof(shown));
 	assert_int_equal(fstat(file, &ours), 0);
@@ -201,7 +203,8 @@ static int let_in(uint32_t donors)
 	h = hear(sock);
 	assert_int_equal(h.s.kind, DCM_GC_IPC_PROVED);
 	assert_true(locked(at));
-	say(sock, DCM_GC_IPC_WELCOME, 0, FEATURES, &c, sizeof(c));
+	say(sock, DCM_GC_IPC_WELCOME, donors * MIB, FEATURES, &c,
+	    DCM_GC_CONFIG_BYTES);
 	while (locked(at))
 		usleep(1000);
 	return sock;
@@ -263,6 +266,7 @@ static void test_passed_on(void **state)
 	(void)state;
 	dcm_gc_host_config(gc, &c);
 	assert_int_equal(le32toh(c.donors), 2);
+	assert_int_equal(dcm_gc_host_budget(gc), 2 * MIB);
 	assert_int_equal(dcm_gc_host_features(gc), FEATURES);
 	dcm_gc_host_start(gc, 5);
 	h[0] = hear(sock);
@@ -360,18 +364,21 @@ static void test_another_daemon(void **state)
 	assert_int_equal(changes, 1);
 	dcm_gc_host_config(gc, &c);
 	assert_int_equal(le32toh(c.donors), 3);
+	assert_int_equal(dcm_gc_host_budget(gc), 3 * MIB);
 	submit(&start, ROOM, &call);
 	h = hear(sock);
 	assert_memory_equal(h.more, &start, sizeof(start));
 	/* and so may the same */
 	c.donors = htole32(4);
-	say(sock, DCM_GC_IPC_WELCOME, 0, FEATURES, &c, sizeof(c));
+	say(sock, DCM_GC_IPC_WELCOME, 5 * MIB, FEATURES, &c,
+	    DCM_GC_CONFIG_BYTES);
 	say_done(sock, h.s.token, VIRTIO_GC_OK);
 	assert_int_equal(status_of(&call), VIRTIO_GC_OK);
 	/* [VGC-D-4] */
 	assert_int_equal(changes, 2);
 	dcm_gc_host_config(gc, &c);
 	assert_int_equal(le32toh(c.donors), 4);
+	assert_int_equal(dcm_gc_host_budget(gc), 5 * MIB);
 	down(sock);
 }
 

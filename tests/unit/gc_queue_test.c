@@ -114,7 +114,16 @@ static void answered(void *priv, void *token, const void *answer, size_t bytes)
 	pthread_mutex_unlock(&lock);
 }
 
-static const struct dcm_gc_host_ops ops = { .answered = answered };
+static uint32_t changes;
+
+static void config_changed(void *priv)
+{
+	assert_ptr_equal(priv, &pager);
+	changes++;
+}
+
+static const struct dcm_gc_host_ops ops = { .answered = answered,
+					    .config_changed = config_changed };
 
 static uint32_t wait_for(struct call *c)
 {
@@ -225,7 +234,8 @@ static void test_open_refuses(void **state)
 static void test_config(void **state)
 {
 	struct request q = create(1, 0, 1 << 20);
-	struct virtio_gc_config c, later;
+	struct virtio_gc_config c = { .budget_mib = 7, .reserved = 8 };
+	struct virtio_gc_config later = c;
 	uint64_t min, max, features;
 
 	(void)state;
@@ -237,6 +247,9 @@ static void test_config(void **state)
 	assert_true(min >= 4096 && !(min & (min - 1)) && !(max & (max - 1)));
 	assert_int_equal(le64toh(c.window_bytes) % max, 0);
 	assert_int_equal(le32toh(c.donors), 3);
+	/* a program may have been built when that was all */
+	assert_int_equal(c.budget_mib, 7);
+	assert_int_equal(c.reserved, 8);
 	/* nor does anything that is asked change any of it [VGC-D-3] */
 	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
 	assert_int_equal(ask_destroy(1), VIRTIO_GC_OK);
@@ -246,10 +259,29 @@ static void test_config(void **state)
 	assert_int_equal(dcm_gc_host_features(gc), 0);
 	features = dcm_gc_config_fill(3, 2 * EXTENT, EXTENT, &c);
 	/* [VGC-D-1] */
-	assert_true(features & F(TRACE) || !(features & ~F(HINTS)));
+	assert_true(features & F(TRACE) ||
+		    !(features & ~(F(HINTS) | F(BUDGET))));
 	assert_true(features & F(EVACUATE) || !(features & F(COMPACT)));
 	assert_true(features & F(HINTS) || !(features & F(FETCH)));
 	assert_int_equal(le64toh(c.window_bytes), 2 * EXTENT);
+}
+
+/* The device hears of another budget at the latest with the next request. */
+static void test_the_budget_changes(void **state)
+{
+	struct request q = create(1, 0, 1 << 20);
+
+	(void)state;
+	changes = 0;
+	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
+	assert_int_equal(changes, 0);
+	__atomic_store_n(&budget_bytes, 64ull << 20, __ATOMIC_SEQ_CST);
+	assert_int_equal(dcm_gc_host_budget(gc), 64ull << 20);
+	assert_int_equal(ask_destroy(1), VIRTIO_GC_OK);
+	/* [VGC-D-4] */
+	assert_int_equal(changes, 1);
+	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
+	assert_int_equal(changes, 1);
 }
 
 /* Each condition by itself, from a request that is right */
@@ -554,6 +586,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_open_refuses, up, down),
 		cmocka_unit_test_setup_teardown(test_config, up, down),
+		cmocka_unit_test_setup_teardown(test_the_budget_changes, up,
+						down),
 		cmocka_unit_test_setup_teardown(test_create_refuses, up, down),
 		cmocka_unit_test_setup_teardown(test_overlap, up, down),
 		cmocka_unit_test_setup_teardown(test_destroy, up, down),

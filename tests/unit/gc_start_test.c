@@ -75,7 +75,7 @@ static void test_small_answers(void **state)
 	struct dcm_gc_host *small;
 
 	(void)state;
-	small = host_new(true);
+	small = host_new(bitmaps);
 	assert_non_null(small);
 	/* [VGC-D-66] */
 	assert_int_equal(dcm_gc_host_features(gc) & bitmaps, bitmaps);

@@ -92,6 +92,12 @@ static void backend_forget(void *priv, u64 at, u64 bytes)
 	(void)bytes;
 }
 
+static u64 backend_budget(void *priv)
+{
+	(void)priv;
+	return 0;
+}
+
 static void backend_end(void *priv)
 {
 	(void)priv;
@@ -104,6 +110,7 @@ static const struct dcm_gc_backend_ops backend_ops = {
 	.losing = backend_losing,
 	.discard = backend_discard,
 	.forget = backend_forget,
+	.budget = backend_budget,
 	.end = backend_end,
 };
 
@@ -281,14 +288,14 @@ u32 ask(u16 command, u32 epoch)
 	return wait_for(&c);
 }
 
-struct dcm_gc_host *host_new(bool small_answers)
+struct dcm_gc_host *host_new(u64 hidden)
 {
 	const struct dcm_gc_backend backend = {
 		.ops = &backend_ops,
 		.donors = 3,
 		.bytes = REGIONS * REGION,
 		.extent = REGION,
-		.small_answers = small_answers,
+		.hidden = hidden,
 	};
 	static const struct dcm_gc_host_ops ops = { .answered = answered };
 	char err[256];
@@ -309,7 +316,7 @@ int up(void **state)
 	struct call c;
 
 	(void)state;
-	gc = host_new(false);
+	gc = host_new(0);
 	if (!gc)
 		return -1;
 	dcm_gc_host_start(gc, dcm_gc_host_features(gc));

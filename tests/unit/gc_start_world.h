@@ -72,7 +72,7 @@ u32 wait_for(struct call *c);
 u32 ask(u16 command, u32 epoch);
 
 /* A host of this world; %NULL: there is none. */
-struct dcm_gc_host *host_new(bool small_answers);
+struct dcm_gc_host *host_new(u64 hidden);
 /* Before and after each test: @gc, with a space. */
 int up(void **state);
 int down(void **state);

@@ -33,6 +33,7 @@ static const int *answers;
 static struct dcmfs_range asked[16];
 static unsigned long cmd[16];
 static u32 nr_asked;
+static u64 kernel_budget; /* pages; 0: the kernel says nothing */
 static bool device_goes; /* during the next request */
 
 int __wrap_ioctl(int fd, unsigned long request, void *arg);
@@ -42,6 +43,10 @@ int __wrap_ioctl(int fd, unsigned long request, void *arg)
 	struct dcmfs_range *r = arg;
 
 	assert_int_equal(fd, FD);
+	if (request == DCMFS_IOC_INFO) {
+		((struct dcmfs_info *)arg)->budget_pages = kernel_budget;
+		return kernel_budget ? 0 : -1;
+	}
 	assert_true(nr_asked < ARRAY_SIZE(asked));
 	asked[nr_asked] = *r;
 	cmd[nr_asked++] = request;
@@ -82,6 +87,12 @@ void dcm_gc_host_config(struct dcm_gc_host *gc, struct virtio_gc_config *config)
 {
 	(void)gc;
 	memset(config, 0, sizeof(*config));
+}
+
+uint64_t dcm_gc_host_budget(struct dcm_gc_host *gc)
+{
+	(void)gc;
+	return 0;
 }
 
 void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features)
@@ -199,12 +210,25 @@ static void test_commands_wait_for_slabs_to_be_taken_over(void **state)
 	assert_false(window.ops->losing(window.priv));
 }
 
+/* It is what the kernel has when it is asked. */
+static void test_budget(void **state)
+{
+	(void)state;
+	kernel_budget = 8192;
+	assert_int_equal(window.ops->budget(window.priv), 32ull << 20);
+	kernel_budget = 4096;
+	assert_int_equal(window.ops->budget(window.priv), 16ull << 20);
+	kernel_budget = 0;
+	assert_int_equal(window.ops->budget(window.priv), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_spread, begin, end),
 		cmocka_unit_test_setup_teardown(test_spread_ends, begin, end),
 		cmocka_unit_test_setup_teardown(test_revert, begin, end),
+		cmocka_unit_test_setup_teardown(test_budget, begin, end),
 		cmocka_unit_test_setup_teardown(
 			test_commands_wait_for_slabs_to_be_taken_over, begin,
 			end),

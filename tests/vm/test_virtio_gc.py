@@ -20,8 +20,8 @@ from tests.vm.kmod import build_module
 DRIVER = BUILD / "kernel" / "gc" / "virtio_gc.ko"
 WINDOW = 64 << 20
 TRACE, CONCURRENT, EVACUATE, COMPACT, HINTS = (1 << bit for bit in range(5))
-LATER = 0x1FE0  # features that need no more than TRACE
-FETCH = 1 << 14
+LATER = 0x3FE0  # features that need no more than TRACE
+FETCH, BUDGET = 1 << 14, 1 << 15
 
 DEVICE = r"""
 // SPDX-License-Identifier: GPL-2.0-or-later
@@ -180,11 +180,11 @@ def asked(bed: Bed, device: Path, **said: int) -> tuple[int, int]:
 
 def test_features_without_what_they_need(driver: Bed, device: Path) -> None:
     """None is accepted without the one it needs."""
-    everything = TRACE | CONCURRENT | EVACUATE | COMPACT | HINTS | LATER | FETCH
+    everything = TRACE | CONCURRENT | EVACUATE | COMPACT | HINTS | LATER | FETCH | BUDGET
     for missing in (0, TRACE, EVACUATE, HINTS, TRACE | EVACUATE, everything & ~COMPACT):
         offered = right = everything & ~missing
         if not right & TRACE:
-            right &= HINTS
+            right &= HINTS | BUDGET
         if not right & EVACUATE:
             right &= ~COMPACT
         if not right & HINTS:

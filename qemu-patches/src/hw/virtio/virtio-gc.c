@@ -61,17 +61,17 @@ static void virtio_gc_answered(void *priv, void *token, const void *answer,
     qemu_bh_schedule(gc->bh);
 }
 
-static void virtio_gc_donors_changed(void *priv)
+static void virtio_gc_config_changed(void *priv)
 {
     VirtIOGC *gc = priv;
 
-    qatomic_set(&gc->donors_changed, true);
+    qatomic_set(&gc->config_changed, true);
     qemu_bh_schedule(gc->bh);
 }
 
 static const struct dcm_gc_host_ops virtio_gc_ops = {
     .answered = virtio_gc_answered,
-    .donors_changed = virtio_gc_donors_changed,
+    .config_changed = virtio_gc_config_changed,
 };
 
 static VirtIOGCRequest *virtio_gc_take_done(VirtIOGC *gc)
@@ -114,7 +114,7 @@ static void virtio_gc_bh(void *opaque)
     if (any) {
         virtio_notify(vdev, gc->vq);
     }
-    if (qatomic_xchg(&gc->donors_changed, false)) {
+    if (qatomic_xchg(&gc->config_changed, false)) {
         virtio_notify_config(vdev);
     }
 }
@@ -153,7 +153,7 @@ static void virtio_gc_drop_done(VirtIOGC *gc)
         virtio_gc_request_free(req);
     }
     qemu_bh_cancel(gc->bh);
-    qatomic_set(&gc->donors_changed, false);
+    qatomic_set(&gc->config_changed, false);
 }
 
 static void virtio_gc_reset(VirtIODevice *vdev)
@@ -185,7 +185,13 @@ static uint64_t virtio_gc_get_features(VirtIODevice *vdev, uint64_t features,
 
 static void virtio_gc_get_config(VirtIODevice *vdev, uint8_t *config)
 {
-    dcm_gc_host_config(VIRTIO_GC(vdev)->gc, (struct virtio_gc_config *)config);
+    struct virtio_gc_config now = { 0 };
+    VirtIOGC *gc = VIRTIO_GC(vdev);
+
+    dcm_gc_host_config(gc->gc, &now);
+    now.budget_mib = cpu_to_le32(MIN(dcm_gc_host_budget(gc->gc) / MiB,
+                                     UINT32_MAX));
+    memcpy(config, &now, sizeof(now));
 }
 
 /* libdcm's half on the backend's memory, whoever pages it. */

@@ -213,6 +213,8 @@ static void test_window(void)
     g_assert_cmphex(bytes, ==, WINDOW_BYTES);
     g_assert_cmpint(qvirtio_config_readl(&gc.dev->vdev,
                     offsetof(struct virtio_gc_config, donors)), >, 0);
+    g_assert_cmpint(qvirtio_config_readl(&gc.dev->vdev,
+                    offsetof(struct virtio_gc_config, budget_mib)), >, 0);
 
     window_write(&gc, 0, 1);
     window_write(&gc, WINDOW_BYTES - 8, 2);

@@ -33,7 +33,7 @@ struct VirtIOGC {
     /* Guards what threads of libdcm hand over to @bh. */
     QemuMutex lock;
     QSIMPLEQ_HEAD(, VirtIOGCRequest) done;
-    bool donors_changed;
+    bool config_changed;
 };
 
 #endif
