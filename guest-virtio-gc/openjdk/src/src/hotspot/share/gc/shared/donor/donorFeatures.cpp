@@ -32,6 +32,8 @@ static const struct {
   { VIRTIO_GC_F_BITMAPS, "BITMAPS", true },
   { VIRTIO_GC_F_CLEAR, "CLEAR", true },
   { VIRTIO_GC_F_CARDS, "CARDS", false },
+  { VIRTIO_GC_F_FETCH, "FETCH", false },
+  { VIRTIO_GC_F_BUDGET, "BUDGET", false },
 };
 
 static bool has(uint bit) {
@@ -62,6 +64,10 @@ bool DonorFeatures::can_trace(size_t region_bytes, outputStream* why) {
 
 bool DonorFeatures::can_find_cards() {
   return has(VIRTIO_GC_F_CARDS);
+}
+
+bool DonorFeatures::can_fetch() {
+  return has(VIRTIO_GC_F_FETCH);
 }
 
 void DonorFeatures::print(outputStream* st) {

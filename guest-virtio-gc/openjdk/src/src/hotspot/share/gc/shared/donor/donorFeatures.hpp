@@ -23,6 +23,9 @@ public:
 
   static bool can_find_cards();
 
+  // It brings in memory that is said to be read soon.
+  static bool can_fetch();
+
   // The names of those that it has: "TRACE CONCURRENT"
   static void print(outputStream* st);
 };

@@ -40,6 +40,7 @@ size_t DonorSpace::_unit = 0;
 size_t DonorSpace::_region_bytes = 0;
 char* DonorSpace::_base = nullptr;
 size_t DonorSpace::_bytes = 0;
+size_t DonorSpace::_budget = 0;
 struct virtio_gc_extent* DonorSpace::_garbage = nullptr;
 uint DonorSpace::_garbage_max = 0;
 volatile uint DonorSpace::_garbage_count = 0;
@@ -124,6 +125,39 @@ void DonorSpace::initialize() {
     fail("the device's largest region is %zu bytes, which is no power of two of pages", unit);
   }
   _unit = unit;
+  _budget = VgcApi::budget(_device);
+  young_fit();
+}
+
+// Serial and Parallel have young generations of a size that is fixed when the heap is
+// reserved.  G1 asks again in each collection.  Shenandoah has none.
+void DonorSpace::young_fit() {
+  if (!(UseSerialGC || UseParallelGC) || FLAG_IS_CMDLINE(NewSize) || FLAG_IS_CMDLINE(MaxNewSize) ||
+      FLAG_IS_CMDLINE(NewRatio)) {
+    return;
+  }
+  // As they come from NewRatio
+  const size_t plain = MaxHeapSize / (NewRatio + 1);
+  const size_t fitting = young_bytes(plain);
+  if (fitting < plain) {
+    FLAG_SET_ERGO(MaxNewSize, MAX2(fitting, (size_t)M));
+    FLAG_SET_ERGO(NewSize, MIN2(NewSize, MaxNewSize));
+  }
+}
+
+void DonorSpace::budget_update() {
+  if (!in_use()) {
+    return;
+  }
+  const size_t budget = VgcApi::budget(_device);
+  if (budget != _budget) {
+    log_info(gc, donor)("The host keeps %zu MiB of the heap, before %zu", budget / M, _budget / M);
+    _budget = budget;
+  }
+}
+
+size_t DonorSpace::young_bytes(size_t bytes) {
+  return _budget == 0 || DonorYoungPercent == 0 ? bytes : MIN2(bytes, _budget * DonorYoungPercent / 100);
 }
 
 size_t DonorSpace::region_bytes(size_t bytes, size_t alignment) {
@@ -176,6 +210,9 @@ ReservedHeapSpace DonorSpace::attach(const ReservedHeapSpace& heap, size_t bytes
   DonorStatus::initialize();
   log_info(gc, donor)("Heap on donors: %s, %zu MiB, %u donors", DonorHeap, _bytes / M,
                       VgcApi::info(_device)->donors);
+  if (_budget != 0) {
+    log_info(gc, donor)("The host keeps %zu MiB of the heap", _budget / M);
+  }
   ReservedSpace all(heap.base(), heap.size(), heap.alignment(), os::vm_page_size(),
                     false /* executable */, true /* special */);
   return ReservedHeapSpace(all.first_part(bytes), heap.noaccess_prefix());
@@ -186,6 +223,9 @@ void DonorSpace::print(outputStream* st) {
 
   st->print_cr("Heap on donors: %s, %u donors at the start", DonorHeap, info->donors);
   st->print_cr("Window: %zu MiB, of which the heap takes %zu MiB", (size_t)info->window_bytes / M, _bytes / M);
+  if (_budget != 0) {
+    st->print_cr("Kept by the host: %zu MiB at most", _budget / M);
+  }
   st->print_cr("Regions: %zu of %zu KiB, from " INTPTR_FORMAT, _bytes / _region_bytes, _region_bytes / K, p2i(_base));
 }
 

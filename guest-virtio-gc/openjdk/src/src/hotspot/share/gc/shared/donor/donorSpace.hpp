@@ -35,12 +35,14 @@ class DonorSpace : AllStatic {
   static size_t _region_bytes;
   static char* _base;
   static size_t _bytes;
+  static size_t _budget;
   static struct virtio_gc_extent* _garbage;
   static uint _garbage_max;
   static volatile uint _garbage_count;
 
   static bool extent_of(const void* from, const void* to, struct virtio_gc_extent* extent);
   static void discard_extents(struct virtio_gc_extent* extents, uint count);
+  static void young_fit();
   [[noreturn]] static void fail(const char* format, ...) ATTRIBUTE_PRINTF(1, 2);
 
 public:
@@ -76,6 +78,14 @@ public:
   // Run a command, and wait for its answer.  0, or a negative errno: there is
   // no answer.
   static int run(struct vgc_call* call);
+
+  // Bytes that the host keeps of the heap in its own memory, at most, as it was at the
+  // last budget_update(); 0: not known.
+  static size_t budget() { return _budget; }
+  static void budget_update();
+
+  // How much of so many bytes the young generation should have, so that the host keeps it.
+  static size_t young_bytes(size_t bytes);
 
   // What is between these addresses is garbage, which need not be kept for the
   // heap to be right.  It may be used again when this returns.

@@ -23,6 +23,7 @@
 Mutex* DonorStatus::_lock = nullptr;
 DonorStatus::State DonorStatus::_state;
 volatile uint64_t DonorStatus::_commands = 0;
+volatile uint64_t DonorStatus::_prefetches = 0;
 volatile uint64_t DonorStatus::_commands_failed = 0;
 volatile uint64_t DonorStatus::_bytes_sent = 0;
 volatile uint64_t DonorStatus::_bytes_received = 0;
@@ -70,6 +71,10 @@ void DonorStatus::search_failed(uint gc_id, const char* why) {
   MutexLocker x(_lock, Mutex::_no_safepoint_check_flag);
   _state.searches_failed++;
   failed(gc_id, why);
+}
+
+void DonorStatus::prefetched() {
+  Atomic::inc(&_prefetches);
 }
 
 void DonorStatus::compaction_succeeded() {
@@ -172,6 +177,9 @@ void DonorStatus::print(outputStream* st) {
   DonorFeatures::print(st);
   st->cr();
   print_marking(st, state);
+  if (DonorRebuild && DonorPrefetch) {
+    st->print_cr("Mixed collections whose memory was asked for before: " UINT64_FORMAT, Atomic::load(&_prefetches));
+  }
   print_full(st, state);
   print_failure(st, state);
   st->print_cr("Commands: " UINT64_FORMAT ", of which " UINT64_FORMAT " failed; " UINT64_FORMAT " bytes sent, "

@@ -48,6 +48,7 @@ private:
   static Mutex* _lock;
   static State _state;
   static volatile uint64_t _commands;
+  static volatile uint64_t _prefetches;
   static volatile uint64_t _commands_failed;
   static volatile uint64_t _bytes_sent;
   static volatile uint64_t _bytes_received;
@@ -71,6 +72,9 @@ public:
   // Donors have found the cards of remembered sets, or not.
   static void search_succeeded();
   static void search_failed(uint gc_id, const char* why);
+
+  // They were told what the next mixed collection reads.
+  static void prefetched();
 
   // Donors have moved what a full collection compacts, or not.
   static void compaction_succeeded();

@@ -19,6 +19,11 @@
                     range,                                                  \
                     constraint)                                             \
                                                                             \
+  product(uint, DonorYoungPercent, 50,                                      \
+          "The most that the young generation takes of the memory in which "\
+          "the host keeps parts of the heap; 0: as much as without donors") \
+          range(0, 100)                                                     \
+                                                                            \
   product(bool, DonorMark, false,                                           \
           "Let donors trace the old generation in concurrent cycles of "    \
           "G1, which marks itself where they fail")                         \
@@ -27,6 +32,10 @@
           "Keep the marks of old regions of G1, instead of reading them to "\
           "overwrite dead objects; with DonorMark let donors find what "    \
           "remembered sets are rebuilt from")                               \
+                                                                            \
+  product(bool, DonorPrefetch, true,                                        \
+          "With DonorRebuild, have memory that the next mixed collection "  \
+          "of G1 reads brought in before its pause")                        \
                                                                             \
   product(bool, DonorCompact, false,                                        \
           "Let donors mark and compact the heap in full collections of G1, "\

@@ -16,6 +16,7 @@
 decltype(&::vgc_open)        VgcApi::_open        = nullptr;
 decltype(&::vgc_close)       VgcApi::_close       = nullptr;
 decltype(&::vgc_info)        VgcApi::_info        = nullptr;
+decltype(&::vgc_budget)      VgcApi::_budget      = nullptr;
 decltype(&::vgc_create_over) VgcApi::_create_over = nullptr;
 decltype(&::vgc_do)          VgcApi::_do          = nullptr;
 
@@ -42,6 +43,7 @@ bool VgcApi::load(const char* device, char* message, size_t length) {
   return lookup(library, "vgc_open", &_open, message, length) &&
          lookup(library, "vgc_close", &_close, message, length) &&
          lookup(library, "vgc_info", &_info, message, length) &&
+         lookup(library, "vgc_budget", &_budget, message, length) &&
          lookup(library, "vgc_create_over", &_create_over, message, length) &&
          lookup(library, "vgc_do", &_do, message, length);
 }

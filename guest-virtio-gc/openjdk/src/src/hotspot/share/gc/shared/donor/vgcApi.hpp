@@ -24,6 +24,7 @@ class VgcApi : AllStatic {
   static decltype(&::vgc_open)        _open;
   static decltype(&::vgc_close)       _close;
   static decltype(&::vgc_info)        _info;
+  static decltype(&::vgc_budget)      _budget;
   static decltype(&::vgc_create_over) _create_over;
   static decltype(&::vgc_do)          _do;
 
@@ -36,6 +37,7 @@ public:
   }
   static void close(struct vgc* v) { _close(v); }
   static const struct vgc_info* info(const struct vgc* v) { return _info(v); }
+  static uint64_t budget(const struct vgc* v) { return _budget(v); }
   static void* create_over(struct vgc* v, const struct virtio_gc_space* space) {
     return _create_over(v, space);
   }
