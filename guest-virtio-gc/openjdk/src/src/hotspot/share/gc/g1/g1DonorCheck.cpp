@@ -12,13 +12,10 @@
 #include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
 #include "gc/g1/g1DonorCheck.hpp"
 #include "gc/g1/g1HeapRegion.inline.hpp"
-#include "gc/g1/g1RootProcessor.hpp"
 #include "logging/log.hpp"
 #include "oops/oop.inline.hpp"
 #include "utilities/ostream.hpp"
 #include "utilities/ticks.hpp"
-
-#include <string.h>
 
 bool G1DonorCheck::_impossible_said = false;
 
@@ -26,42 +23,14 @@ bool G1DonorCheck::_impossible_said = false;
 static const size_t WordBytes = BitsPerWord * VIRTIO_GC_UNIT_BYTES;
 
 G1DonorCheck::G1DonorCheck() :
-    _heap(G1CollectedHeap::heap()),
     _bitmap(_heap->concurrent_mark()->mark_bitmap()),
-    _regions(),
     _marks(0),
     _live_bytes(0),
     _differences() {}
 
-void G1DonorCheck::regions_take() {
-  for (uint i = 0; i < _heap->max_num_regions(); i++) {
-    G1HeapRegion* region = _heap->region_at_or_null(i);
-    if (region == nullptr || region->is_free() || region->is_continues_humongous() || region->is_empty()) {
-      continue;
-    }
-    struct virtio_gc_region r;
-    memset(&r, 0, sizeof(r));
-    r.region = i;
-    r.top = (uint64_t)pointer_delta(region->top(), _heap->reserved().start(), 1);
-    if (region->is_starts_humongous()) {
-      r.flags = VIRTIO_GC_REGION_WHOLE;
-      // The class of an object that is not marked may be gone.
-      if (_bitmap->is_marked(region->bottom()) && !cast_to_oop(region->bottom())->is_typeArray()) {
-        r.flags |= VIRTIO_GC_REGION_SAY;
-      }
-    }
-    _regions.append(r);
-  }
-}
-
-void G1DonorCheck::roots_do(OopClosure* oops, CLDClosure* clds, NMethodClosure* nmethods) {
-  G1RootProcessor roots(_heap, 1);
-
-  if (ClassUnloading) {
-    roots.process_strong_roots(oops, clds, nmethods);
-  } else {
-    roots.process_all_roots(oops, clds, nmethods);
-  }
+// The class of an object that is not marked may be gone.
+bool G1DonorCheck::is_told(const G1HeapRegion* humongous) const {
+  return _bitmap->is_marked(humongous->bottom()) && !cast_to_oop(humongous->bottom())->is_typeArray();
 }
 
 DonorTraceClient::Opaque G1DonorCheck::opaque(uint64_t address) {

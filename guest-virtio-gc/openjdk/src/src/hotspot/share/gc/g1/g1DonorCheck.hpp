@@ -11,12 +11,12 @@
 #define SHARE_GC_G1_G1DONORCHECK_HPP
 
 #include "gc/g1/g1DonorDifferences.hpp"
+#include "gc/g1/g1DonorPause.hpp"
 #include "gc/shared/donor/donorTrace.hpp"
 #include "gc/shared/donor/donor_globals.hpp"
 #include "utilities/growableArray.hpp"
 
 class G1CMBitMap;
-class G1CollectedHeap;
 class G1HeapRegion;
 
 // -XX:+DonorCheck: when a full collection has marked what is alive, donors trace
@@ -26,24 +26,21 @@ class G1HeapRegion;
 // refers to are unloaded; no object has moved, and no header is changed.  Each
 // difference is logged with the object's class and address; what donors cannot
 // do is one line of the log, and the collection goes on.
-class G1DonorCheck : public DonorTraceClient, public StackObj {
+class G1DonorCheck : public G1DonorPause, public StackObj {
   static bool _impossible_said;
 
-  G1CollectedHeap* const _heap;
   G1CMBitMap* const _bitmap;
-  GrowableArrayCHeap<struct virtio_gc_region, mtGC> _regions;
   uint64_t _marks;
   uint64_t _live_bytes;
   G1DonorDifferences _differences;
 
   G1DonorCheck();
-  void regions_take();
+  bool is_told(const G1HeapRegion* humongous) const override;
   void compare_region(G1HeapRegion* region, const uint64_t* theirs, const struct virtio_gc_live* live);
   bool compare(DonorTrace* trace);
   void check();
 
 public:
-  void roots_do(OopClosure* oops, CLDClosure* clds, NMethodClosure* nmethods) override;
   Opaque opaque(uint64_t address) override;
   bool is_kept(const struct virtio_gc_weak& weak) override;
 

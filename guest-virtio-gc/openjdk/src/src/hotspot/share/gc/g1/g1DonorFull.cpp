@@ -16,7 +16,6 @@
 #include "gc/g1/g1FullCollector.inline.hpp"
 #include "gc/g1/g1FullGCMarker.inline.hpp"
 #include "gc/g1/g1HeapRegion.inline.hpp"
-#include "gc/g1/g1RootProcessor.hpp"
 #include "gc/shared/continuationGCSupport.inline.hpp"
 #include "gc/shared/donor/donorStatus.hpp"
 #include "gc/shared/gcId.hpp"
@@ -27,18 +26,14 @@
 #include "oops/oop.inline.hpp"
 #include "utilities/ticks.hpp"
 
-#include <string.h>
-
 bool G1DonorFull::_impossible_said = false;
 bool G1DonorFull::_heap_error = false;
 G1DonorLate G1DonorFull::_late;
 
 G1DonorFull::G1DonorFull(G1FullCollector* collector) :
     _collector(collector),
-    _heap(G1CollectedHeap::heap()),
     _bitmap(collector->mark_bitmap()),
     _references(collector->scope()->should_clear_soft_refs()),
-    _regions(),
     _objects(),
     _opaque(),
     _arrays(),
@@ -65,31 +60,6 @@ bool G1DonorFull::is_object(uint64_t address) const {
   const G1HeapRegion* hr = _heap->region_at_or_null(_heap->addr_to_region((void*)address));
   return hr != nullptr && !hr->is_free() && (HeapWord*)address < hr->top() &&
          (!hr->is_humongous() || (hr->is_starts_humongous() && (HeapWord*)address == hr->bottom()));
-}
-
-void G1DonorFull::regions_take() {
-  for (uint i = 0; i < _heap->max_num_regions(); i++) {
-    G1HeapRegion* hr = _heap->region_at_or_null(i);
-    if (hr == nullptr || hr->is_empty() || hr->is_continues_humongous()) {
-      continue;
-    }
-    struct virtio_gc_region r;
-    memset(&r, 0, sizeof(r));
-    r.region = i;
-    r.top = (uint64_t)pointer_delta(hr->top(), _heap->reserved().start(), 1);
-    r.flags = hr->is_humongous() ? VIRTIO_GC_REGION_WHOLE | VIRTIO_GC_REGION_SAY : 0;
-    _regions.append(r);
-  }
-}
-
-void G1DonorFull::roots_do(OopClosure* oops, CLDClosure* clds, NMethodClosure* nmethods) {
-  G1RootProcessor roots(_heap, 1);
-
-  if (ClassUnloading) {
-    roots.process_strong_roots(oops, clds, nmethods);
-  } else {
-    roots.process_all_roots(oops, clds, nmethods);
-  }
 }
 
 DonorTraceClient::Opaque G1DonorFull::opaque(uint64_t address) {

@@ -12,6 +12,7 @@
 
 #include "gc/g1/g1DonorLate.hpp"
 #include "gc/g1/g1DonorMoves.hpp"
+#include "gc/g1/g1DonorPause.hpp"
 #include "gc/g1/g1DonorReferences.hpp"
 #include "gc/shared/donor/donorTrace.hpp"
 #include "gc/shared/donor/donor_globals.hpp"
@@ -19,7 +20,6 @@
 #include "utilities/growableArray.hpp"
 
 class G1CMBitMap;
-class G1CollectedHeap;
 class G1FullCollector;
 class G1HeapRegion;
 
@@ -40,16 +40,14 @@ class G1HeapRegion;
 // out of memory, is always G1's.
 //
 // Runs in the VM thread, in the pause.
-class G1DonorFull : public DonorTraceClient, public CHeapObj<mtGC> {
+class G1DonorFull : public G1DonorPause, public CHeapObj<mtGC> {
   static bool _impossible_said;
   static bool _heap_error;
   static G1DonorLate _late;
 
   G1FullCollector* const _collector;
-  G1CollectedHeap* const _heap;
   G1CMBitMap* const _bitmap;
   G1DonorReferences _references;
-  GrowableArrayCHeap<struct virtio_gc_region, mtGC> _regions;
   GrowableArrayCHeap<size_t, mtGC> _objects;      // marked, of _regions
   // Objects that donors do not read
   GrowableArrayCHeap<HeapWord*, mtGC> _opaque;
@@ -63,7 +61,8 @@ class G1DonorFull : public DonorTraceClient, public CHeapObj<mtGC> {
   bool _is_updated;
 
   bool is_object(uint64_t address) const;
-  void regions_take();
+  // No class is unloaded yet.
+  bool is_told(const G1HeapRegion*) const override { return true; }
   bool merge(DonorTrace* trace);
   void unmerge();
   bool weak_are_right(DonorTrace* trace);
@@ -82,7 +81,6 @@ public:
   static bool is_wanted() { return DonorCompact && !DonorCheck; }
   static void marked_late(oop obj) { _late.add(obj); }
 
-  void roots_do(OopClosure* oops, CLDClosure* clds, NMethodClosure* nmethods) override;
   Opaque opaque(uint64_t address) override;
   void opaque_found(oop obj) override;
   bool is_kept(const struct virtio_gc_weak& weak) override;

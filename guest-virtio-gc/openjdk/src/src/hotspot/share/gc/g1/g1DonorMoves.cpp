@@ -14,6 +14,7 @@
 #include "gc/g1/g1HeapRegion.inline.hpp"
 #include "gc/shared/donor/donorCommand.hpp"
 #include "gc/shared/donor/donorSpace.hpp"
+#include "memory/resourceArea.hpp"
 #include "oops/oop.inline.hpp"
 #include "utilities/align.hpp"
 #include "utilities/bitMap.inline.hpp"
@@ -39,12 +40,27 @@ static int request_entries() {
   return (int)((DonorSpace::request_max() - sizeof(struct virtio_gc_req)) / sizeof(T));
 }
 
+// Bytes of objects that a command moves or reads, at most, but for those of its first
+// entry: it has a deadline.
+static const size_t CommandBytes = 32 * M;
+
+// Of the entries from .. to: the end of those that a command takes.
+template <typename F>
+static int part_end(int from, int to, F bytes_of) {
+  size_t bytes = bytes_of(from);
+  int end = from + 1;
+
+  while (end < to && bytes < CommandBytes) {
+    bytes += bytes_of(end++);
+  }
+  return end;
+}
+
 G1DonorMoves::G1DonorMoves() :
     _heap(G1CollectedHeap::heap()),
     _bitmap(_heap->concurrent_mark()->mark_bitmap()),
     _count(_heap->max_num_regions()),
     _epoch(0),
-    _donors(NEW_C_HEAP_ARRAY(uint32_t, _count, mtGC)),
     _move_of(NEW_C_HEAP_ARRAY(int, _count, mtGC)),
     _ends(NEW_C_HEAP_ARRAY(HeapWord*, _count, mtGC)),
     _candidates(),
@@ -57,7 +73,6 @@ G1DonorMoves::G1DonorMoves() :
     _targets(0),
     _failure() {
   for (uint i = 0; i < _count; i++) {
-    _donors[i] = VIRTIO_GC_NO_DONOR;
     _move_of[i] = -1;
     _ends[i] = nullptr;
   }
@@ -66,11 +81,13 @@ G1DonorMoves::G1DonorMoves() :
 G1DonorMoves::~G1DonorMoves() {
   FREE_C_HEAP_ARRAY(HeapWord*, _ends);
   FREE_C_HEAP_ARRAY(int, _move_of);
-  FREE_C_HEAP_ARRAY(uint32_t, _donors);
 }
 
+// The first failure is the one that is told.
 bool G1DonorMoves::fail(const char* why, uint64_t what) {
-  _failure.print("%s: " UINT64_FORMAT_X, why, what);
+  if (_failure.is_empty()) {
+    _failure.print("%s: " UINT64_FORMAT_X, why, what);
+  }
   return false;
 }
 
@@ -78,7 +95,9 @@ bool G1DonorMoves::run(DonorCommand* command) {
   if (command->run()) {
     return true;
   }
-  command->print_failure(&_failure);
+  if (_failure.is_empty()) {
+    command->print_failure(&_failure);
+  }
   return false;
 }
 
@@ -119,6 +138,8 @@ void G1DonorMoves::donors_set(GrowableArrayView<Candidate>* of, const uint32_t* 
 
 // Which donor each region lies with
 bool G1DonorMoves::donors_ask() {
+  ResourceMark rm;
+  uint32_t* const of_regions = NEW_RESOURCE_ARRAY(uint32_t, _count);
   const uint most = (uint)(DonorSpace::response_max() / sizeof(uint32_t));
 
   for (uint from = 0; from < _count; from += most) {
@@ -135,10 +156,10 @@ bool G1DonorMoves::donors_ask() {
     if (donors.count<uint32_t>() != some) {
       return fail("donors of too few regions", donors.count<uint32_t>());
     }
-    memcpy(_donors + from, donors.entries<uint32_t>(), some * sizeof(uint32_t));
+    memcpy(of_regions + from, donors.entries<uint32_t>(), some * sizeof(uint32_t));
   }
-  donors_set(&_candidates, _donors);
-  donors_set(&_free, _donors);
+  donors_set(&_candidates, of_regions);
+  donors_set(&_free, of_regions);
   return true;
 }
 
@@ -271,10 +292,8 @@ bool G1DonorMoves::move() {
   int to;
 
   for (int from = 0; from < _moves.length(); from = to) {
-    size_t bytes = 0;
-    for (to = from; to < _moves.length() && to - from < most && (to == from || bytes < CommandBytes); to++) {
-      bytes += _move_words.at(to) * HeapWordSize;
-    }
+    to = part_end(from, MIN2(from + most, _moves.length()),
+                  [&] (int i) { return _move_words.at(i) * HeapWordSize; });
     if (!move_some(from, to - from)) {
       return false;
     }
@@ -369,11 +388,7 @@ bool G1DonorMoves::make(uint32_t epoch) {
   if (_moves.is_empty() || make_moves()) {
     return true;
   }
-  stringStream why;
-  why.print("%s", _failure.base());
   end();
-  _failure.reset();
-  _failure.print("%s", why.base());
   return false;
 }
 
@@ -394,31 +409,29 @@ void G1DonorMoves::updates_choose() {
   }
 }
 
-bool G1DonorMoves::update() {
-  int most = request_entries<struct virtio_gc_region>();
+bool G1DonorMoves::update_regions() {
+  const int most = request_entries<struct virtio_gc_region>();
   int to;
 
-  if (_moves.is_empty()) {
-    return true;
-  }
-  updates_choose();
   for (int from = 0; from < _updates.length(); from = to) {
-    size_t bytes = 0;
-    for (to = from; to < _updates.length() && to - from < most && (to == from || bytes < CommandBytes); to++) {
-      bytes += _updates.at(to).top - space_offset(_updates.at(to).region);
-    }
+    to = part_end(from, MIN2(from + most, _updates.length()),
+                  [&] (int i) { return _updates.at(i).top - space_offset(_updates.at(i).region); });
     DonorCommand command(VIRTIO_GC_UPDATE, _epoch);
     command.set_entries(_updates.adr_at(from), (uint)(to - from));
     if (!run(&command)) {
       return false;
     }
   }
-  most = request_entries<struct virtio_gc_refs>();
+  return true;
+}
+
+bool G1DonorMoves::update_arrays() {
+  const int most = request_entries<struct virtio_gc_refs>();
+  int to;
+
   for (int from = 0; from < _arrays.length(); from = to) {
-    size_t bytes = 0;
-    for (to = from; to < _arrays.length() && to - from < most && (to == from || bytes < CommandBytes); to++) {
-      bytes += _arrays.at(to).count * heapOopSize;
-    }
+    to = part_end(from, MIN2(from + most, _arrays.length()),
+                  [&] (int i) { return _arrays.at(i).count * heapOopSize; });
     DonorCommand command(VIRTIO_GC_UPDATE, _epoch);
     command.set_flags(VIRTIO_GC_RANGES);
     command.set_entries(_arrays.adr_at(from), (uint)(to - from));
@@ -427,6 +440,14 @@ bool G1DonorMoves::update() {
     }
   }
   return true;
+}
+
+bool G1DonorMoves::update() {
+  if (_moves.is_empty()) {
+    return true;
+  }
+  updates_choose();
+  return update_regions() && update_arrays();
 }
 
 // If donors fail here they have forgotten the moves, with the trace.

@@ -39,10 +39,6 @@ class G1CollectedHeap;
 // COMPACT (the device's own) would choose by itself, and update before anybody has
 // looked at its tables.  That leaves nothing to fall back to.
 class G1DonorMoves : public CHeapObj<mtGC> {
-  // Bytes of objects that a command moves or reads, at most, but for one region:
-  // it has a deadline.
-  static const size_t CommandBytes = 32 * M;
-
   struct Candidate {
     uint donor;
     uint region;
@@ -55,7 +51,6 @@ class G1DonorMoves : public CHeapObj<mtGC> {
   G1CMBitMap* const _bitmap;
   const uint _count;
   uint32_t _epoch;
-  uint32_t* _donors;            // of regions
   int* _move_of;                // of regions that were moved: index in _moves, else -1
   HeapWord** _ends;             // of regions that were moved to: the end of objects, else null
   // Of these donors are known when they are asked.
@@ -85,6 +80,8 @@ class G1DonorMoves : public CHeapObj<mtGC> {
   void set_block_offsets(uint region, const BitMap& starts);
   bool check();
   void updates_choose();
+  bool update_regions();
+  bool update_arrays();
 
 public:
   G1DonorMoves();
