@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from dcmbench.host import BenchError, kill_group, spawn
+from dcmbench.host import BenchError, children, kill_group, spawn
 from tests.framework.port import free_port
 
 START_S = 20.0
@@ -61,6 +61,17 @@ class Donor:
         ):
             found: dict[str, Any] = json.load(answer)
             return found
+
+
+def gc_seconds(of: Donor) -> float:
+    """Processor time of its GC workers so far: of those that run, and those that have ended."""
+    ticks = 0
+    for pid in children(of.pid):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            # utime, stime, and of children that have ended cutime, cstime
+            ticks += sum(int(field) for field in fields[13 if pid == of.pid else 11 : 15])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

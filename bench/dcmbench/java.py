@@ -8,13 +8,13 @@ import dataclasses
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.jvm import real, support
 
-from . import donors, gc, host
+from . import donors, gc, host, pauses
 
 SLAB_MIB = 16
 LIMIT_S = 1200.0
@@ -49,9 +49,12 @@ class Outcome:
 
     seconds: float
     cpu_s: float
+    rss: int  # its peak, in bytes
     answer: str
     pager: Mapping[str, Any]
     age_s: float  # of the counts when the program had ended
+    pauses: Sequence[pauses.Pause]
+    workers_s: float  # processor time of donors' GC workers meanwhile
 
 
 def programs(s: Scale, source: Path) -> list[Program]:
@@ -101,22 +104,33 @@ class Bench:
         real.compile_programs(self.jvm.home / "bin" / "javac", self.jvm.classes)
         self.programs = programs(s, folder / "Large.java")
 
-    def run(self, program: Program, *flags: str, ours: bool, paged: bool = False) -> Outcome:
-        """Run it once, with what the pager counted; its answer must be there."""
-        out, runtime = self.folder / "out", self.folder / "run"
+    def run(
+        self,
+        program: Program,
+        *flags: str,
+        ours: bool,
+        on: Sequence[donors.Donor] = (),
+        cgroup: host.Cgroup | None = None,
+        limit_s: float = LIMIT_S,
+    ) -> Outcome:
+        """Run it once, @on donors or none, with what the pager counted; its answer is there."""
+        out, runtime, log = self.folder / "out", self.folder / "run", self.folder / "gc.log"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
+        log.unlink(missing_ok=True)
         args = [*flags, "-cp", real.class_path(self.jvm.classes), "-XX:+UseG1GC"]
-        args += [f"-Xmx{self.scale.heap_mib}m", *program.args]
+        args += [f"-Xmx{self.scale.heap_mib}m", pauses.flag(log), *program.args]
         if program.files:
             args += ["-d", str(out)]
+        worked = sum(donors.gc_seconds(one) for one in on)
         sampler = donors.StatusSampler(runtime, ASK_S)
         sampler.start()
         try:
             ran = host.run(
                 self.jvm.command(*args, ours=ours),
-                timeout=LIMIT_S,
+                timeout=limit_s,
                 cpus=gc.cpus()[0],
+                cgroup=cgroup,
                 env=gc.with_libdcm(self.scale.build, runtime),
             )
             age = time.monotonic() - sampler.when
@@ -126,26 +140,19 @@ class Bench:
             raise host.BenchError(f"{program.name} ran into its time limit")
         if ran.status:
             raise host.BenchError(f"{program.name}: status {ran.status}: {ran.error[-300:]}")
-        if paged and not pager:
+        if on and not pager:
             raise host.BenchError(f"{program.name}: its pager was never asked how it is")
         answer = answer_of(program, ran, out)
-        return Outcome(ran.seconds, ran.user + ran.system, answer, pager, age)
-
-    def pair(
-        self, program: Program, left: Callable[[], Outcome], right: Callable[[], Outcome]
-    ) -> list[tuple[Outcome, Outcome]]:
-        """Runs of both sides in turn, after one of each that does not count; equal answers."""
-        found = []
-        for turn in range(self.scale.repeat + 1):
-            # What the machine does meanwhile is in both the same.
-            if turn % 2:
-                b, a = right(), left()
-            else:
-                a, b = left(), right()
-            if a.answer != b.answer:
-                raise host.BenchError(f"{program.name}: {a.answer} is not {b.answer}")
-            found.append((a, b))
-        return found[1:]
+        return Outcome(
+            ran.seconds,
+            ran.user + ran.system,
+            ran.maxrss,
+            answer,
+            pager,
+            age,
+            pauses.read(log),
+            sum(donors.gc_seconds(one) for one in on) - worked,
+        )
 
 
 def counts(pager: Mapping[str, Any]) -> dict[str, int]:

@@ -1,60 +1,46 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rows of our JVM: what its libjvm costs without the flag, and with a heap on donors.
 
-In the first rows G1 collects by itself, donors only keep pages, and a process is timed from its
-start to its end. The last rows are of concurrent cycles (cycles.py) and full collections
-(full.py).
+Whole programs (shares.py) are timed from the start of a process to its end, and their pauses
+are those that G1 logs. Other rows are of concurrent cycles (cycles.py), of full collections
+(full.py), and of marks that are compared with G1's own (equal.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.jvm import support
 
-from . import cycles, full, host, report
-from .java import Bench, Outcome, Scale, counts, pager_config, two_donors
+from . import cycles, equal, full, host, pauses, report, shares
+from .java import Bench, Scale
+from .shares import Measured, geomean
 
 # The ids of the table, in its order: what, target.
 ROWS: dict[str, tuple[str, str]] = {
     "off": ("the patched JVM without the flag against the stock one", "0.98 to 1.02 x"),
-    "slowdown-50": ("plain G1, half of the heap direct, against all memory", "<= 1.15 x"),
-    "slowdown-25": ("plain G1, a quarter of the heap direct, against all memory", "<= 1.5 x"),
-    "end-to-end-50": ("half of the heap direct, plain G1's time over that with donors", ">= 1.5 x"),
-    "end-to-end-25": ("a quarter direct, plain G1's time over that with donors' help", ">= 2 x"),
+    "mark-equal": ("donors' marks that are not G1's own, of 10^4 collections", "0"),
     "mark-speed": ("concurrent marking at 25 % direct, plain G1's time over ours", ">= 10 x"),
     "start-pause": ("concurrent start pause at 25 % direct, over plain G1's in memory", "<= 1.1 x"),
     "old-fetched": ("% of the old generation brought in by a concurrent cycle at 25 %", "< 5 %"),
     "full-gc": ("System.gc(), a full collection, at 25 % direct, plain over ours", ">= 10 x"),
+    "end-to-end-50": ("half of the heap direct, plain G1's time over that with donors", ">= 1.5 x"),
+    "end-to-end-25": ("a quarter direct, plain G1's time over that with donors' help", ">= 2 x"),
+    "slowdown-50": ("half of the heap direct, ours against all memory", "<= 1.15 x"),
+    "slowdown-25": ("a quarter of the heap direct, ours against all memory", "<= 1.5 x"),
+    "vs-zram-25": ("G1 on swap in compressed memory, over ours at a quarter direct", ">= 3 x"),
+    "pause-p90": ("p90 of all pauses at 25 % direct, over plain G1's in memory", "<= 1.5 x"),
+    "workers-cpu": ("donors' processor time for GC at 25 %, over the program's own", "printed"),
 }
 CYCLES = ("mark-speed", "start-pause", "old-fetched")
-MOST = {"slowdown-50": 1.15, "slowdown-25": 1.5}
-LEAST = {"end-to-end-50": 1.5, "end-to-end-25": 2.0}
-
-
-def ratio(runs: Sequence[tuple[Outcome, Outcome]]) -> float:
-    """The median of the times of each pair, the left one's over the right one's."""
-    return report.median([a.seconds / b.seconds for a, b in runs])
-
-
-def raw(runs: Sequence[tuple[Outcome, Outcome]]) -> list[dict[str, Any]]:
-    """What a row keeps of its runs."""
-    return [
-        {
-            "seconds": a.seconds,
-            "cpu_s": a.cpu_s,
-            "pager": counts(a.pager),
-            "age_s": a.age_s,
-            "against": b.seconds,
-        }
-        for a, b in runs
-    ]
+SLOWDOWN = {50: 1.15, 25: 1.5}
+END_TO_END = {50: 1.5, 25: 2.0}
+ZRAM_LEAST = 3.0
+PAUSE_MOST = 1.5
 
 
 def row(
@@ -70,104 +56,125 @@ def off(b: Bench) -> report.Row:
     """Both JVMs with all of the heap in memory, in turn."""
     found, said = {}, []
     for program in b.programs:
-        stock_run = functools.partial(b.run, program, ours=False)
-        runs = b.pair(program, functools.partial(b.run, program, ours=True), stock_run)
-        found[program.name] = runs
-        stock = report.median([right.seconds for _, right in runs])
-        said.append(f"{program.name} {ratio(runs):.3f} (stock {stock:.1f} s)")
-    value = report.geomean([ratio(runs) for runs in found.values()])
+        sides = {
+            "ours": functools.partial(b.run, program, ours=True),
+            "stock": functools.partial(b.run, program, ours=False),
+        }
+        measured = Measured(program.name, shares.in_turn(b, program, sides))
+        found[program.name] = measured
+        stock = measured.seconds("stock")
+        said.append(f"{program.name} {measured.ratio('ours', 'stock'):.3f} (stock {stock:.1f} s)")
+    value = geomean(one.ratio("ours", "stock") for one in found.values())
     return row(
         "off",
         value,
         0.98 <= value <= 1.02,
         f"Timed: the process from its start to its end. {', '.join(said)}. G1, a heap of "
-        f"{b.scale.heap_mib} MiB in memory, no donor; median of {b.scale.repeat} pairs, one after "
-        "the other, geometric mean over the programs",
-        {name: raw(runs) for name, runs in found.items()},
+        f"{b.scale.heap_mib} MiB in memory, no donor; median of {b.scale.repeat} turns, geometric "
+        "mean over the programs",
+        {name: one.raw() for name, one in found.items()},
     )
 
 
-@contextlib.contextmanager
-def heap_on_donors(b: Bench, share: int) -> Iterator[str]:
-    """The flag for a heap of which so many percent are direct, on two donors."""
-    with (
-        tempfile.TemporaryDirectory(dir=b.folder) as place,
-        two_donors(b.scale, Path(place)) as both,
-    ):
-        yield f"-XX:DonorHeap=dcm:{pager_config(b.scale, Path(place), both, share)}"
-
-
-def counted(outcomes: Sequence[Outcome]) -> str:
-    """The medians of what the pagers have counted, in words."""
-    middle = {
-        what: report.median([counts(outcome.pager)[what] for outcome in outcomes])
-        for what in ("faults", "fetched_pages", "written_pages")
-    }
-    return (
-        f"{middle['faults']:.0f} faults, {middle['fetched_pages']:.0f} pages brought in, "
-        f"{middle['written_pages']:.0f} written"
-    )
-
-
-def conditions(b: Bench, share: int, ages: Sequence[float]) -> str:
-    """What all rows of whole programs with their heap on donors say."""
-    return (
-        f"A heap of {b.scale.heap_mib} MiB, {share} % of it direct; two donors over TCP in "
-        "the clear, on a CPU beside that of the program and its pager. The counts are the "
-        f"pager's, at most {max(ages):.1f} s before the end; medians of {b.scale.repeat} pairs, "
-        "one after the other, geometric mean over the programs"
-    )
-
-
-def slowdown(b: Bench, name: str, share: int) -> report.Row:
-    """Our JVM with its heap on donors against the stock one with all of it in memory, in turn."""
-    found, said = {}, []
-    for program in b.programs:
-        with heap_on_donors(b, share) as flag:
-            paged = functools.partial(b.run, program, flag, ours=True, paged=True)
-            runs = b.pair(program, paged, functools.partial(b.run, program, ours=False))
-        found[program.name] = runs
-        plain = report.median([right.seconds for _, right in runs])
-        said.append(
-            f"{program.name} {ratio(runs):.2f} (all memory {plain:.1f} s; "
-            f"{counted([left for left, _ in runs])})"
-        )
-    value = report.geomean([ratio(runs) for runs in found.values()])
-    ages = [left.age_s for runs in found.values() for left, _ in runs]
+def end_to_end(name: str, share: int, found: shares.Found) -> report.Row:
+    """G1 by itself against G1 with donors' help, both with their heap on donors."""
+    value = geomean(one.ratio("plain", "ours") for one in found.programs)
+    said = [
+        f"{one.name} {one.ratio('plain', 'ours'):.2f} (plain G1 {one.seconds('plain'):.1f} s, "
+        f"{one.counted('plain')}; ours {one.counted('ours')})"
+        for one in found.programs
+    ]
     return row(
         name,
         value,
-        value <= MOST[name],
-        f"Timed: the process from its start to its end. {', '.join(said)}. All memory: the stock "
-        f"JVM. {conditions(b, share, ages)}. Donors trace nothing here",
-        {program: raw(runs) for program, runs in found.items()},
+        value >= END_TO_END[share],
+        f"Timed: the process from its start to its end. {', '.join(said)}. {found.conditions()}",
+        found.raw(),
     )
 
 
-def end_to_end(b: Bench, name: str, share: int) -> report.Row:
-    """G1 by itself against G1 with donors' help, both with their heap on donors, in turn."""
-    found, said = {}, []
-    for program in b.programs:
-        with heap_on_donors(b, share) as flag:
-            plain = functools.partial(b.run, program, flag, ours=True, paged=True)
-            help_flags = (*cycles.OURS, *full.OURS)
-            ours = functools.partial(b.run, program, flag, *help_flags, ours=True, paged=True)
-            runs = b.pair(program, plain, ours)
-        found[program.name] = runs
-        said.append(
-            f"{program.name} {ratio(runs):.2f} (plain G1 "
-            f"{report.median([left.seconds for left, _ in runs]):.1f} s, "
-            f"{counted([left for left, _ in runs])}; ours {counted([right for _, right in runs])})"
-        )
-    value = report.geomean([ratio(runs) for runs in found.values()])
-    ages = [run.age_s for runs in found.values() for pair in runs for run in pair]
+def slowdown(name: str, share: int, found: shares.Found) -> report.Row:
+    """With donors' help against the stock JVM with all of its heap in memory."""
+    value = geomean(one.ratio("ours", "memory") for one in found.programs)
+    said = [
+        f"{one.name} {one.ratio('ours', 'memory'):.2f} (all memory {one.seconds('memory'):.1f} s)"
+        for one in found.programs
+    ]
     return row(
         name,
         value,
-        value >= LEAST[name],
-        f"Timed: the process from its start to its end. {', '.join(said)}. Ours: DonorMark, "
-        f"DonorRebuild and DonorCompact. {conditions(b, share, ages)}",
-        {program: raw(runs) for program, runs in found.items()},
+        value <= SLOWDOWN[share],
+        f"Timed: the process from its start to its end. {', '.join(said)}. {found.conditions()}",
+        found.raw(),
+    )
+
+
+def vs_zram(found: shares.Found) -> report.Row:
+    """The stock JVM in as much memory as ours has had, the rest of it compressed."""
+    both = [one for one in found.programs if one.has("zram")]
+    said = [
+        f"{one.name} {one.ratio('zram', 'ours'):.2f} (zram {one.seconds('zram'):.1f} s)"
+        for one in both
+    ]
+    said += [f"{one.name}: {one.missing}" for one in found.programs if not one.has("zram")]
+    value = geomean(one.ratio("zram", "ours") for one in both) if both else None
+    return row(
+        "vs-zram-25",
+        value,
+        value is not None and value >= ZRAM_LEAST,
+        f"Timed: the process from its start to its end, of programs that finish on both. "
+        f"{', '.join(said)}. zram: the stock JVM in a memory cgroup of the peak that our process "
+        f"has had altogether, with swap on zram ({found.algorithm}). {found.conditions()}",
+    )
+
+
+def pause_p90(found: shares.Found) -> report.Row:
+    """What a program waits for its collector at once."""
+    values, said = [], []
+    for one in found.programs:
+        ours, memory = one.pauses("ours"), one.pauses("memory")
+        if ours and memory:
+            values.append(pauses.percentile(ours, 90) / pauses.percentile(memory, 90))
+        took = [1000 * one.seconds(side) for side in ("ours", "memory")]
+        said.append(
+            f"{one.name}: ours {pauses.text(ours, took[0])}; in memory "
+            f"{pauses.text(memory, took[1])}"
+        )
+    value = geomean(values)
+    return row(
+        "pause-p90",
+        value,
+        value <= PAUSE_MOST,
+        f"Timed: each pause that G1 logs. {'. '.join(said)}. BMU: the program's share of the worst "
+        f"10/100/1000 ms or more. The turn whose time is the median. {found.conditions()}",
+    )
+
+
+def workers_cpu(found: shares.Found) -> report.Row:
+    """What donors spend on a heap."""
+    value = geomean(max(one.workers(), 0.01) for one in found.programs)
+    said = [f"{one.name} {one.workers():.3f}" for one in found.programs]
+    return row(
+        "workers-cpu",
+        value,
+        True,
+        f"Processor time of donors' GC workers over that of the JVM with its pager. "
+        f"{', '.join(said)}. {found.conditions()}",
+    )
+
+
+def mark_equal(b: Bench) -> report.Row:
+    """Donors' marks of concurrent cycles beside G1's own of the same."""
+    found = equal.measure(b)
+    return row(
+        "mark-equal",
+        found.differ,
+        not found.differ and found.cycles >= found.wanted,
+        f"{found.cycles} concurrent cycles were checked, {found.by_itself} more in which donors "
+        f"were not asked or failed; {found.objects} objects marked altogether, of which "
+        f"{found.late} were late. References of all strengths, classes that come and go, parked "
+        f"stacks, large arrays; a heap of {b.scale.heap_mib} MiB, two donors over TCP",
+        found.raw(),
     )
 
 
@@ -215,30 +222,45 @@ def full_gc(b: Bench) -> report.Row:
     )
 
 
+def share_row(name: str, found: shares.Found) -> report.Row:
+    """One of the rows of whole programs."""
+    if name == "vs-zram-25":
+        return vs_zram(found)
+    if name == "pause-p90":
+        return pause_p90(found)
+    if name == "workers-cpu":
+        return workers_cpu(found)
+    kind, _, share = name.rpartition("-")
+    return (end_to_end if kind == "end-to-end" else slowdown)(name, int(share), found)
+
+
 def measures(
     build: Path, repeat: int, tiny: bool, folder: Path
 ) -> dict[str, Callable[[], report.Row]]:
     """By id; a row that fails says why, and the others go on."""
-    s = Scale(build, repeat, tiny)
-    made: list[Bench] = []
-    found: list[cycles.Found] = []
+
+    @functools.cache
+    def bench() -> Bench:
+        return Bench(Scale(build, repeat, tiny), folder)
+
+    @functools.cache
+    def of_cycles() -> cycles.Found:
+        return cycles.measure(bench())
+
+    @functools.cache
+    def of_share(share: int) -> shares.Found:
+        return shares.measure(bench(), share)
 
     def attempt(name: str) -> report.Row:
         if why := support.missing():
             return row(name, None, False, f"not measured: {why}")
         try:
-            if not made:
-                made.append(Bench(s, folder))
-            if name == "off":
-                return off(made[0])
             if name in CYCLES:
-                if not found:
-                    found.append(cycles.measure(made[0]))
-                return cycle_row(name, found[0])
-            if name == "full-gc":
-                return full_gc(made[0])
-            share = int(name.rpartition("-")[2])
-            return (end_to_end if name in LEAST else slowdown)(made[0], name, share)
+                return cycle_row(name, of_cycles())
+            by_name = {"off": off, "full-gc": full_gc, "mark-equal": mark_equal}
+            if name in by_name:
+                return by_name[name](bench())
+            return share_row(name, of_share(50 if name.endswith("-50") else 25))
         except (host.BenchError, OSError, subprocess.SubprocessError) as e:
             return row(name, None, False, f"not measured: {e}")
 

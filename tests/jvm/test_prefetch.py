@@ -35,7 +35,7 @@ def test_pages_come(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
     ) as program:
         while program.poll() is None and not (came and counted):
             time.sleep(0.2)
-            for sock in (short_tmp / "run").glob("*.sock"):
+            for sock in (short_tmp / "run" / "vm").glob("*.sock"):
                 try:
                     came = Pager(sock).status()["counters"]["AHEAD_PAGES"]
                 except PagerError:

@@ -68,7 +68,7 @@ def test_the_budget_changes(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> N
     with Asked(jvm, short_tmp, *on_donors(config, "G1", "gc+donor")) as program:
         program.collect(1)
         assert state(program)["Kept by the host"] == f"{BUDGET_MIB} MiB at most"
-        (sock,) = (short_tmp / "run").glob("*.sock")
+        (sock,) = (short_tmp / "run" / "vm").glob("*.sock")
         Pager(sock).ask({"cmd": "budget", "bytes": 24 * MIB})
         said = program.collect(1)
         assert f"The host keeps 24 MiB of the heap, before {BUDGET_MIB}" in said, said

@@ -198,7 +198,8 @@ class Bed(Machine):
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(folder)
-            raise GuestError(f"{self.keep} has the logs of another L1, which is not closed") from None
+            why = f"{self.keep} has the logs of another L1, which is not closed"
+            raise GuestError(why) from None
         self._claim = folder
 
     def _boot(self, timeout: float, shell: bool) -> None:

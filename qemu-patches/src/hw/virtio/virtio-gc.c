@@ -25,6 +25,7 @@
 #include "qemu/lockable.h"
 #include "qemu/main-loop.h"
 #include "qemu/module.h"
+#include "qemu/units.h"
 #include "qapi/error.h"
 #include "exec/memory.h"
 #include "exec/ramblock.h"
@@ -187,10 +188,10 @@ static void virtio_gc_get_config(VirtIODevice *vdev, uint8_t *config)
 {
     struct virtio_gc_config now = { 0 };
     VirtIOGC *gc = VIRTIO_GC(vdev);
+    uint64_t mib = dcm_gc_host_budget(gc->gc) / MiB;
 
     dcm_gc_host_config(gc->gc, &now);
-    now.budget_mib = cpu_to_le32(MIN(dcm_gc_host_budget(gc->gc) / MiB,
-                                     UINT32_MAX));
+    now.budget_mib = cpu_to_le32(MIN(mib, UINT32_MAX));
     memcpy(config, &now, sizeof(now));
 }
 
