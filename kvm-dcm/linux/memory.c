@@ -9,8 +9,9 @@
  * last is the control lane, the one before is for discards.
  *
  * The VM's thread finishes what faults leave in their lanes, keeps the budget,
- * evicts when frames had to be taken from the reserve, and brings in what hints have
- * named, while the host has frames (core/ahead.c). It sleeps until kicked, and once a second has donors hear of this host.
+ * evicts when frames had to be taken from the reserve, and brings in what hints
+ * have named, while the host has frames (core/ahead.c). It sleeps until kicked, and
+ * once a second has donors hear of this host.
  *
  * Locking: a lane's mutex is held while in the core with it.
  */
