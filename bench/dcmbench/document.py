@@ -13,7 +13,7 @@ from typing import Any
 Row = Mapping[str, Any]
 Found = dict[str, dict[str, Row]]  # by file (FILES), then by id
 
-FILES = ("memory", "gc", "kernel", "redundancy")
+FILES = ("memory", "gc", "kernel", "redundancy", "jvm")
 SIDES = {"direct": "all direct", "shm": "shm", "tcp": "TCP", "tls": "TLS", "zram": "zram"}
 SHARES = (75, 50, 25)
 BLOCK = re.compile(r"(<!-- ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.S)
