@@ -132,7 +132,8 @@ static void heap_up(struct heap *h, u32 seed)
 	heap_open(h, device, seed);
 	mut_opaque_clear(h->m);
 	heap_donors(h);
-	h->deadline_ms = 5000;
+	/* longer on a debug kernel */
+	h->deadline_ms = vgc_info(h->v)->deadline_max_ms / 2;
 	printf("up\n");
 	fflush(stdout);
 }
@@ -231,7 +232,7 @@ static void lose(u32 seed, u32 donor)
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	heap_remember(&h);
 	heap_donors(&h);
-	h.deadline_ms = 5000;
+	h.deadline_ms = vgc_info(h.v)->deadline_max_ms / 2;
 	printf("up\n");
 	fflush(stdout);
 	for (u32 i = 0; i < ROUNDS_MAX && status != VIRTIO_GC_DONOR_LOST; i++) {
