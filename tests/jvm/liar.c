@@ -86,6 +86,13 @@ const struct vgc_info *vgc_info(const struct vgc *v)
 	return f(v);
 }
 
+uint64_t vgc_budget(const struct vgc *v)
+{
+	uint64_t (*f)(const struct vgc *) = lookup("vgc_budget");
+
+	return f(v);
+}
+
 void *vgc_create_over(struct vgc *v, const struct virtio_gc_space *space)
 {
 	void *(*f)(struct vgc *, const struct virtio_gc_space *) =

@@ -105,6 +105,9 @@ def test_without_the_flag(jvm: Jvm, short_tmp: Path) -> None:
         assert ours.pop("DonorHeap").split()[:3] == ["ccstr", "DonorHeap", "="]
         for flag in ("DonorMark", "DonorRebuild", "DonorCompact"):
             assert ours.pop(flag).split()[:4] == ["bool", flag, "=", "false"]
+        # of use with these only, and with DonorHeap
+        assert ours.pop("DonorPrefetch").split()[3] == "true"
+        assert ours.pop("DonorYoungPercent").split()[3] == "50"
         # Features that our build leaves out have no flags.
         different = {name for name in ours if ours[name] != stock.get(name)}
         assert not different, {name: (ours[name], stock.get(name)) for name in different}
