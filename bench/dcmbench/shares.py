@@ -81,7 +81,7 @@ class Measured:
     def counted(self, side: str) -> str:
         """The medians of what the pager has counted, in words."""
         found = [
-            self._median(lambda turn, what=what: counts(turn[side].pager)[what])  # type: ignore[misc]
+            report.median([counts(turn[side].pager)[what] for turn in self.turns])
             for what in ("faults", "fetched_pages", "written_pages")
         ]
         return f"{found[0]:.0f} faults, {found[1]:.0f} pages brought in, {found[2]:.0f} written"

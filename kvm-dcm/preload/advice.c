@@ -30,13 +30,11 @@ static bool range_advise(struct dcm_pager *pg, void *addr, u64 len, int advice,
 #ifdef MADV_DONTNEED_LOCKED
 	case MADV_DONTNEED_LOCKED:
 #endif
-		*rc = dcm_pager_discard(pg, addr, len);
-		/* Parts that are not paged are left to the kernel. */
-		if (!*rc)
-			*rc = dcm_pager_rest(pg, addr, len, advice);
-		return true;
 	case MADV_WILLNEED:
-		*rc = dcm_pager_fetch(pg, addr, len);
+		*rc = advice == MADV_WILLNEED ?
+			      dcm_pager_fetch(pg, addr, len) :
+			      dcm_pager_discard(pg, addr, len);
+		/* Parts that are not paged are left to the kernel. */
 		if (!*rc)
 			*rc = dcm_pager_rest(pg, addr, len, advice);
 		return true;

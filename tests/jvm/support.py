@@ -20,6 +20,7 @@ import pytest
 
 from tests.framework.donor import Donor, write_private
 from tests.framework.paths import BUILD, TOP
+from tests.guest.paged import Pager
 
 LAYOUTS = ("-XX:+UseCompressedOops", "-XX:-UseCompressedOops", "-XX:+UseCompactObjectHeaders")
 JAVA = TOP / "tests" / "jvm" / "java"
@@ -208,6 +209,11 @@ def run_tool(name: str, *args: str | Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def pagers(runtime: Path) -> list[Pager]:
+    """Those of the JVMs that run with this environment()."""
+    return [Pager(path) for path in (runtime / "run" / "vm").glob("*.sock")]
 
 
 def lying(liar: Path, lie: str) -> dict[str, str]:

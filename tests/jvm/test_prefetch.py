@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
-from tests.guest.paged import Pager, PagerError
-from tests.jvm.support import LAYOUTS, Jvm, configure, on_donors, run_tool
+from tests.guest.paged import PagerError
+from tests.jvm.support import LAYOUTS, Jvm, configure, on_donors, pagers, run_tool
 from tests.jvm.test_mark import MARK, VERIFY
 from tests.jvm.test_rebuild import MANY, MIXED, OFTEN
 
@@ -35,9 +35,9 @@ def test_pages_come(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
     ) as program:
         while program.poll() is None and not (came and counted):
             time.sleep(0.2)
-            for sock in (short_tmp / "run" / "vm").glob("*.sock"):
+            for pager in pagers(short_tmp):
                 try:
-                    came = Pager(sock).status()["counters"]["AHEAD_PAGES"]
+                    came = pager.status()["counters"]["AHEAD_PAGES"]
                 except PagerError:
                     continue
             if came:

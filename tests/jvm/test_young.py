@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
-from tests.guest.paged import Pager
-from tests.jvm.support import BUDGET_MIB, Asked, Jvm, configure, on_donors
+from tests.jvm.support import BUDGET_MIB, Asked, Jvm, configure, on_donors, pagers
 from tests.jvm.test_state import state
 
 # Regions of 1 MiB, before a collection
@@ -68,8 +67,8 @@ def test_the_budget_changes(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> N
     with Asked(jvm, short_tmp, *on_donors(config, "G1", "gc+donor")) as program:
         program.collect(1)
         assert state(program)["Kept by the host"] == f"{BUDGET_MIB} MiB at most"
-        (sock,) = (short_tmp / "run" / "vm").glob("*.sock")
-        Pager(sock).ask({"cmd": "budget", "bytes": 24 * MIB})
+        (pager,) = pagers(short_tmp)
+        pager.ask({"cmd": "budget", "bytes": 24 * MIB})
         said = program.collect(1)
         assert f"The host keeps 24 MiB of the heap, before {BUDGET_MIB}" in said, said
         assert state(program)["Kept by the host"] == "24 MiB at most"

@@ -12,30 +12,16 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "libdcm.h"
 #include "fail.h"
+#include "status.h"
 
 #define PAGE 4096u
 
 static struct dcm_pager *pager;
 static volatile uint64_t *m;
-
-static uint64_t status_of(const char *name)
-{
-	char *text = dcm_pager_status(pager), key[64], *at;
-	uint64_t v;
-
-	snprintf(key, sizeof(key), "\"%s\":", name);
-	at = text ? strstr(text, key) : NULL;
-	if (!at)
-		fail("the status has no %s", name);
-	v = strtoull(at + strlen(key), NULL, 10);
-	free(text);
-	return v;
-}
 
 static void pages_check(uint64_t from, uint64_t end)
 {
@@ -50,23 +36,23 @@ static void pages_check(uint64_t from, uint64_t end)
 /* Pages of the range that have to be fetched when it is read. */
 static uint64_t pages_missing(uint64_t from, uint64_t end)
 {
-	uint64_t before = status_of("FAULT_MISSING");
+	uint64_t before = status_number(pager, "FAULT_MISSING");
 
 	pages_check(from, end);
-	return status_of("FAULT_MISSING") - before;
+	return status_number(pager, "FAULT_MISSING") - before;
 }
 
 /* Have pages brought in. Returns how many were. */
 static uint64_t pages_fetch(uint64_t from, uint64_t end)
 {
-	uint64_t before = status_of("AHEAD_PAGES");
+	uint64_t before = status_number(pager, "AHEAD_PAGES");
 
 	if (dcm_pager_fetch(pager, (char *)m + from * PAGE,
 			    (end - from) * PAGE))
 		fail("dcm_pager_fetch");
-	while (status_of("ahead_bytes"))
+	while (status_number(pager, "ahead_bytes"))
 		usleep(1000);
-	return status_of("AHEAD_PAGES") - before;
+	return status_number(pager, "AHEAD_PAGES") - before;
 }
 
 int main(int argc, char **argv)
@@ -105,7 +91,7 @@ int main(int argc, char **argv)
 	       (unsigned long long)missing, (unsigned long long)hot);
 	if (n < budget / 8 || n > budget / 2 || missing > hot / 16)
 		fail("not the room there is");
-	if (!status_of("AHEAD_DROPPED"))
+	if (!status_number(pager, "AHEAD_DROPPED"))
 		fail("nothing was dropped");
 	pages_check(0, pages);
 	printf("every byte right\n");

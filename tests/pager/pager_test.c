@@ -30,6 +30,7 @@
 
 #include "libdcm.h"
 #include "fail.h"
+#include "status.h"
 
 #define PAGE	4096u
 #define WORDS	(PAGE / sizeof(uint64_t))
@@ -288,20 +289,6 @@ static uint64_t resident(struct dcm_pager *p)
 	}
 	fclose(f);
 	return sum;
-}
-
-static uint64_t status_number(struct dcm_pager *p, const char *key)
-{
-	char *s = dcm_pager_status(p), *at, find[64];
-	uint64_t v;
-
-	snprintf(find, sizeof(find), "\"%s\":", key);
-	at = s ? strstr(s, find) : NULL;
-	if (!at)
-		fail("status has no %s", key);
-	v = strtoull(at + strlen(find), NULL, 10);
-	free(s);
-	return v;
 }
 
 /* Lower the budget to the smallest and back; check that it is kept. */
