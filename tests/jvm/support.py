@@ -22,7 +22,10 @@ from tests.framework.donor import Donor, write_private
 from tests.framework.paths import BUILD, TOP
 from tests.guest.paged import Pager
 
-LAYOUTS = ("-XX:+UseCompressedOops", "-XX:-UseCompressedOops", "-XX:+UseCompactObjectHeaders")
+NARROW = "-XX:+UseCompressedOops"
+WIDE = "-XX:-UseCompressedOops"
+COMPACT_HEADERS = "-XX:+UseCompactObjectHeaders"
+LAYOUTS = (NARROW, WIDE, COMPACT_HEADERS)
 JAVA = TOP / "tests" / "jvm" / "java"
 COLLECTORS = ("G1", "Parallel", "Serial", "Shenandoah")
 BUDGET_MIB = 64
@@ -303,6 +306,12 @@ def on_donors(config: Path, collector: str, *log: str) -> list[str]:
         f"-Xmx{HEAP_MIB}m",
         *[f"-Xlog:{what}" for what in log],
     ]
+
+
+def layouts(smoke: str) -> pytest.MarkDecorator:
+    """Run a test with one layout of objects, and in `make test-all` with the others too."""
+    slow = [pytest.param(one, marks=pytest.mark.slow) for one in LAYOUTS if one != smoke]
+    return pytest.mark.parametrize("layout", [smoke, *slow])
 
 
 def each_way(test: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
-from tests.jvm.support import DONOR, LAYOUTS, Jvm, churned, configure, each_way, on_donors
+from tests.jvm.support import DONOR, WIDE, Jvm, churned, configure, each_way, layouts, on_donors
 
 CHECK = ("-XX:+UnlockDiagnosticVMOptions", "-XX:+DonorCheck")
 ROUNDS = 6
@@ -31,7 +31,7 @@ def all_equal(said: str, least: int) -> None:
     assert NOT_CHECKED not in said and "has not" not in said, said
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@layouts(WIDE)
 def test_each_kind_of_object(
     jvm: Jvm, donors: list[Donor], short_tmp: Path, layout: str
 ) -> None:
@@ -124,6 +124,7 @@ def test_donors_that_do_not_trace(jvm: Jvm, short_tmp: Path) -> None:
     assert not checks(said)
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed(jvm: Jvm, own_donors: list[Donor], short_tmp: Path) -> None:
     """A collection whose trace is lost goes on; later ones are checked again, and are right."""
     config = configure(short_tmp, own_donors, "shm")

@@ -11,7 +11,7 @@ import pytest
 from tests.framework.donor import Donor
 from tests.jvm.support import (
     DONOR,
-    LAYOUTS,
+    NARROW,
     Asked,
     Jvm,
     churned,
@@ -19,6 +19,7 @@ from tests.jvm.support import (
     each_way,
     lying,
     on_donors,
+    layouts,
 )
 from tests.jvm.test_mark import BY_ITSELF, VERIFY, marked
 from tests.jvm.test_rebuild import REBUILD
@@ -49,7 +50,7 @@ def right(said: str, least: int) -> None:
     assert not any(line in said for line in (BY_ITSELF, COMPACTS, UPDATES)), said
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@layouts(NARROW)
 def test_each_kind_of_object(jvm: Jvm, donors: list[Donor], short_tmp: Path, layout: str) -> None:
     """References, classes that come and go, parked stacks, large arrays: all are there."""
     config = configure(short_tmp, donors, "shm")

@@ -105,6 +105,7 @@ def test_marking_is_recorded(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> 
     assert any(command["name"] == "TYPES_ADD" and command["epoch"] == 0 for command in commands)
 
 
+@pytest.mark.slow
 def test_checks_are_recorded(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
     """Traces that are only compared say so, in full collections and in concurrent cycles."""
     config = configure(short_tmp, donors, "shm")

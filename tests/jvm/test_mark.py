@@ -12,13 +12,14 @@ import pytest
 from tests.framework.donor import Donor
 from tests.jvm.support import (
     DONOR,
-    LAYOUTS,
+    NARROW,
     LIMIT_S,
     Jvm,
     churned,
     configure,
     each_way,
     on_donors,
+    layouts,
 )
 
 DIAGNOSE = "-XX:+UnlockDiagnosticVMOptions"
@@ -48,7 +49,7 @@ def right(said: str, least: int) -> None:
     assert "cannot read the heap" not in said and "not right" not in said, said
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@layouts(NARROW)
 def test_each_kind_of_object(
     jvm: Jvm, donors: list[Donor], short_tmp: Path, layout: str
 ) -> None:
@@ -108,6 +109,7 @@ def test_full_collections_in_between(
         assert marked(said), said
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed(jvm: Jvm, own_donors: list[Donor], short_tmp: Path) -> None:
     """A cycle whose trace is lost is G1's; donors are asked again, and the program is right."""
     config = configure(short_tmp, own_donors, "shm")

@@ -65,6 +65,7 @@ def test_nothing_else_changes(
     assert re.search(r"^ok ", said, re.M) and ASKED.search(said), said
 
 
+@pytest.mark.slow
 def test_not_if_it_is_off(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
     """Nor are there pages to be known, unless marks are kept."""
     config = configure(short_tmp, donors, "shm")

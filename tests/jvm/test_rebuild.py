@@ -11,7 +11,7 @@ import pytest
 
 from tests.framework.donor import Donor
 from tests.jvm.support import (
-    LAYOUTS,
+    COMPACT_HEADERS,
     LIMIT_S,
     Asked,
     Jvm,
@@ -20,6 +20,7 @@ from tests.jvm.support import (
     each_way,
     lying,
     on_donors,
+    layouts,
 )
 from tests.jvm.test_mark import BY_ITSELF, CHURN, MARK, VERIFY, marked, right
 from tests.jvm.test_state import state
@@ -46,7 +47,7 @@ def found(said: str) -> list[int]:
     return [int(line[1]) for line in FOUND.finditer(said)]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@layouts(COMPACT_HEADERS)
 def test_each_kind_of_object(jvm: Jvm, donors: list[Donor], short_tmp: Path, layout: str) -> None:
     """Parked stacks, large arrays, weak references: no card is missing, as HotSpot sees."""
     config = configure(short_tmp, donors, "shm")

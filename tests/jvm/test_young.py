@@ -31,9 +31,9 @@ def youngest(said: str) -> int:
     ("flag", "most"),
     [
         ("-Xlog:gc", BUDGET_MIB // 2),
-        ("-XX:DonorYoungPercent=25", BUDGET_MIB // 4),
+        pytest.param("-XX:DonorYoungPercent=25", BUDGET_MIB // 4, marks=pytest.mark.slow),
         ("-XX:DonorYoungPercent=0", None),
-        ("-Xmn48m", None),
+        pytest.param("-Xmn48m", None, marks=pytest.mark.slow),
     ],
 )
 def test_g1(jvm: Jvm, donors: list[Donor], short_tmp: Path, flag: str, most: int | None) -> None:
