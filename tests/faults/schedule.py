@@ -85,8 +85,9 @@ def begin(task: Task) -> Running:
     scratch.chmod(0o755)
     run_id = f"faults-{os.getpid()}-{task.name}"
     env = {**os.environ, leftovers.RUN_VARIABLE: run_id, "TMPDIR": str(scratch)}
+    # It ends, and what it started, even if this process is killed.
     process = subprocess.Popen(
-        [*task.command, "--scratch", str(scratch)],
+        ["setpriv", "--pdeathsig", "TERM", *task.command, "--scratch", str(scratch)],
         env=env,
         stdin=subprocess.DEVNULL,
         start_new_session=True,

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""tests/faults: the report on a row that hangs."""
+"""tests/faults: the report on a row that hangs, and how rows end."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tests.faults import schedule
 from tests.framework.leftovers import processes
 from tests.framework.paths import TOP
+
+Found = TypeVar("Found")
 
 # A row that waits for a program that never answers, as if its fault were not served.
 ASKS = """
@@ -53,3 +61,41 @@ def test_a_row_that_stands_still_says_what_it_waited_for(tmp_path: Path) -> None
     assert outcome.seconds["stands"] < 30 and "quick" in outcome.seconds
     assert "quick" not in outcome.stood
     assert not processes(f"faults-{os.getpid()}-stands")
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {top!r})
+from tests.faults import schedule
+row = [sys.executable, "-IS", "-c", "import time; time.sleep(1000)"]
+schedule.run([schedule.Task("lives", row, True, 600)])
+"""
+
+
+def test_a_row_lives_on_after_make_is_killed() -> None:
+    """Its process is in a session of its own, which no signal to make reaches."""
+    words = [sys.executable, "-IS", "-c", KILLED.format(top=str(TOP))]
+    with subprocess.Popen(words) as make:
+        run_id = f"faults-{make.pid}-lives"
+        try:
+            row = until(lambda: processes(run_id))
+            line = Path(f"/proc/{row[0][0]}/cmdline").read_text().split("\0")
+            scratch = Path(line[line.index("--scratch") + 1])
+            assert scratch.name.startswith("dcm-f-") and scratch.is_dir()
+        finally:
+            make.kill()
+    try:
+        until(lambda: not processes(run_id))
+    finally:
+        for pid, _ in processes(run_id):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(scratch)
+
+
+def until(what: Callable[[], Found]) -> Found:
+    """What a function returns, once it is something."""
+    deadline = time.monotonic() + 20
+    while not (found := what()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
