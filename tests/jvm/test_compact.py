@@ -17,9 +17,9 @@ from tests.jvm.support import (
     churned,
     configure,
     each_way,
+    layouts,
     lying,
     on_donors,
-    layouts,
 )
 from tests.jvm.test_mark import BY_ITSELF, VERIFY, marked
 from tests.jvm.test_rebuild import REBUILD

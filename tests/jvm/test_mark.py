@@ -12,14 +12,14 @@ import pytest
 from tests.framework.donor import Donor
 from tests.jvm.support import (
     DONOR,
-    NARROW,
     LIMIT_S,
+    NARROW,
     Jvm,
     churned,
     configure,
     each_way,
-    on_donors,
     layouts,
+    on_donors,
 )
 
 DIAGNOSE = "-XX:+UnlockDiagnosticVMOptions"

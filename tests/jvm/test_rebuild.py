@@ -18,9 +18,9 @@ from tests.jvm.support import (
     churned,
     configure,
     each_way,
+    layouts,
     lying,
     on_donors,
-    layouts,
 )
 from tests.jvm.test_mark import BY_ITSELF, CHURN, MARK, VERIFY, marked, right
 from tests.jvm.test_state import state
