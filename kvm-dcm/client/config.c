@@ -340,9 +340,7 @@ static int on_key(void *arg, const char *section, const char *key,
 
 static int config_check(const struct dcm_host_config *c, bool hostd, char *err)
 {
-	if (!hostd && !c->name[0])
-		snprintf(err, DCM_ERR_MAX, "[vm] name= is missing");
-	else if (!hostd && !c->budget)
+	if (!hostd && !c->budget)
 		snprintf(err, DCM_ERR_MAX, "[vm] budget= is missing");
 	else if (c->extent && (c->extent < DCM_WIRE_SLAB_MIN ||
 			       c->extent > DCM_WIRE_SLAB_MAX ||

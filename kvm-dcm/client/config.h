@@ -66,7 +66,8 @@ struct dcm_host_tunable {
 /**
  * struct dcm_host_config - a whole configuration, with defaults
  *
- * Has no pointers and can be copied.
+ * Has no pointers and can be copied. A file without name= leaves @name empty:
+ * dcm_pager_create() makes one.
  */
 struct dcm_host_config {
 	char name[DCM_NAME_MAX + 1];

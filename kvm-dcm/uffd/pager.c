@@ -21,6 +21,7 @@
 #include "slab_worker.h"
 #include "../lib/thread.h"
 #include "../lib/log.h"
+#include "../lib/value.h"
 #include "pager.h"
 #include "affinity.h"
 #include "status.h"
@@ -231,6 +232,22 @@ static unsigned int uffd_flags(void)
 	return flags;
 }
 
+/* As dcmctl run names a program: NAME-PID, with - for what no name may have */
+static void name_default(char *name, size_t len)
+{
+	const char *program = program_invocation_short_name;
+
+	snprintf(name, len, "%.48s-%d", program, (int)getpid());
+	for (char *p = name; *p; p++) {
+		char one[] = { 'x', *p, 0 };
+
+		if (!dcm_name_valid(one))
+			*p = '-';
+	}
+	if (!dcm_name_valid(name))
+		snprintf(name, len, "vm-%d", (int)getpid());
+}
+
 static int pager_create(struct dcm_pager *pg, char *err, size_t len)
 {
 	u64 span = (u64)DCM_PAGE_SIZE << DCM_SPAN_SHIFT, extent = 0;
@@ -341,6 +358,8 @@ struct dcm_pager *dcm_pager_create(const struct dcm_host_config *cfg, char *err,
 		goto out;
 	}
 	pg->cfg = *cfg;
+	if (!pg->cfg.name[0])
+		name_default(pg->cfg.name, sizeof(pg->cfg.name));
 	pg->rebuild.limit = cfg->rebuild_rate;
 	pg->slabs.lag_most = dcm_redundancy_lag(cfg->redundancy, cfg->disk_lag);
 	rc = pager_create(pg, err, len);

@@ -448,9 +448,6 @@ int dcm_vmsock_start(struct dcm_pager *pg, char *err, size_t len)
 		s->client[i].fd = -1;
 	s->wake_fd = eventfd(0, EFD_CLOEXEC);
 	pg->vmsock = s;
-	if (!pg->cfg.name[0])
-		snprintf(pg->cfg.name, sizeof(pg->cfg.name), "pid-%d",
-			 (int)getpid());
 	rc = socket_open(s, pg->cfg.name, err, len);
 	if (!rc)
 		rc = dcm_thread_start(&s->thread, vmsock_main, s);

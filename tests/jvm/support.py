@@ -119,18 +119,23 @@ def configure(
     folder: Path,
     donors: list[Donor],
     transport: str,
-    name: str = "jvm",
+    name: str | None = "jvm",
     size: str = "512M",
     redundancy: str = "none",
 ) -> Path:
-    """A libdcm configuration for a heap on these donors, which share a key."""
-    text = f"[vm]\nname = {name}\nbudget = {BUDGET_MIB}M\nsize = {size}\nmode = program\n"
+    """A libdcm configuration for a heap on these donors, which share a key.
+
+    Without a name, libdcm makes one for each process that reads it.
+    """
+    text = f"[vm]\nbudget = {BUDGET_MIB}M\nsize = {size}\nmode = program\n"
+    if name:
+        text += f"name = {name}\n"
     text += f"redundancy = {redundancy}\n"
     for donor in donors:
         address = donor.unix_address if transport == "shm" else donor.tcp_address
         text += f"[donor {donor.folder.name}]\naddress = {address}\n"
     text += f"[key]\ntenant = test\nfile = {donors[0].key_file}\n"
-    path = folder / f"{name}.conf"
+    path = folder / f"{name or 'jvm'}.conf"
     write_private(path, text)
     return path
 

@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -77,7 +74,8 @@ def run_jtreg(home: Path, folder: Path, config: Path, suite: Path, tests: list[P
     """What it prints, with these tests' results; all that it has started ends with it."""
     stock, jtreg = jdk(), subprocess.check_output([str(TOP / "scripts" / "jtreg")], text=True)
     options = [f"-XX:DonorHeap=dcm:{config}", "-XX:+IgnoreUnrecognizedVMOptions", HEAP, *DONORS]
-    command = [f"{stock}/bin/java", "-jar", f"{jtreg.strip()}/lib/jtreg.jar", f"-jdk:{home}"]
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--kill-child", "--pid", "--mount-proc"]
+    command += [f"{stock}/bin/java", "-jar", f"{jtreg.strip()}/lib/jtreg.jar", f"-jdk:{home}"]
     command += [f"-compilejdk:{stock}", f"-w:{folder / 'work'}", f"-r:{folder / 'report'}"]
     command += ["-verbose:summary", "-noreport", "-timeoutFactor:8", "-ignore:quiet"]
     command += ["-k:!headful", "-conc:1", "-a", f"-e:LD_LIBRARY_PATH={BUILD / 'lib'}"]
@@ -88,13 +86,11 @@ def run_jtreg(home: Path, folder: Path, config: Path, suite: Path, tests: list[P
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
     ) as program:
         try:
             return program.communicate(timeout=LIMIT_S)[0]
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
+            program.kill()
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -103,7 +99,8 @@ def test_tests_pass(home: Path, own_donors: list[Donor], short_tmp: Path, group:
     ours = libjvm()
     assert isinstance(ours, Path)
     suite = ours / "test" / ("jdk" if group == "stacks" else "hotspot/jtreg")
-    config = configure(short_tmp, own_donors, "shm", size=SIZE)
+    # Some tests start a second JVM.
+    config = configure(short_tmp, own_donors, "shm", name=None, size=SIZE)
     tests = [suite / name for name in GROUPS[group]]
     said = run_jtreg(home, short_tmp, config, suite, tests)
     found = re.search(r"^Test results: (.*)$", said, re.M)

@@ -66,11 +66,11 @@ def configure(
     tunables: Mapping[str, int] | None = None,
     **vm: str,
 ) -> Path:
-    """A libdcm configuration for these donors, which share a key."""
+    """A libdcm configuration for these donors, which share a key; without what is empty."""
     values = {"name": "test", "budget": "16M", "size": "1G", "mode": "program"}
     values |= {"threshold": "1M", "on-loss": "sigbus"}
     values |= {k.replace("_", "-"): v for k, v in vm.items()}
-    text = "[vm]\n" + "".join(f"{key} = {value}\n" for key, value in values.items())
+    text = "[vm]\n" + "".join(f"{key} = {value}\n" for key, value in values.items() if value)
     for donor in donors:
         address = donor.unix_address if transport == "shm" else donor.tcp_address
         text += f"[donor {donor.folder.name}]\naddress = {address}\n"

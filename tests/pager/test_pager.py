@@ -254,6 +254,28 @@ def test_socket_protocol(start_donor: StartDonor, short_tmp: Path) -> None:
             process.wait(30)
 
 
+def test_second_program_of_a_configuration_is_refused(
+    start_donor: StartDonor, short_tmp: Path
+) -> None:
+    """A configuration names no VM: each process that reads it has a name of its own."""
+    config = configure(short_tmp, [start(start_donor)], name="")
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")} | under_pager(config)
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            process = stack.enter_context(
+                subprocess.Popen(["/bin/cat"], env=env, stdin=subprocess.PIPE)
+            )
+            assert process.stdin
+            stack.callback(process.stdin.close)
+            name = f"cat-{process.pid}"
+            deadline = time.monotonic() + 30
+            while not (short_tmp / "run" / "vm" / f"{name}.sock").exists():
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.05)
+            status = ask(short_tmp, {"cmd": "status"}, name)
+            assert status["ok"] and status["name"] == name
+
+
 def test_no_permission(start_donor: StartDonor, short_tmp: Path) -> None:
     """Without the right to userfaultfd: one line that says how to get it."""
     setpriv = shutil.which("setpriv")

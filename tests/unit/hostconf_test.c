@@ -150,7 +150,7 @@ static void test_bad(void **state)
 		const char *text;
 		const char *says;
 	} bad[] = {
-		{ "", "name= is missing" },
+		{ "", "budget= is missing" },
 		{ "[vm]\nnme=x\n", "line 2: unknown key 'nme' in [vm]" },
 		{ "[vm]\nname=x\n\n[dnor a]\naddress=tcp:a:1\n",
 		  "line 5: unknown section [dnor a]" },
