@@ -201,6 +201,21 @@ static int room_make(struct dcm_lane *lane, u32 nr)
 
 /* ---- a block ---- */
 
+/**
+ * struct ahead_want - what is to come
+ * @gfn: the page
+ * @end: behind the last one named after it
+ * @alone: in the size that its block has
+ */
+struct ahead_want {
+	u32 gfn;
+	u32 end;
+	bool alone;
+};
+
+static u32 block_look(struct dcm_lane *lane, struct ahead_want *want,
+		      u32 *next);
+
 /* Map an Inactive block again. Locked and not BUSY; not locked on return. */
 static void block_use(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -221,12 +236,11 @@ static void block_use(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /*
- * Begin to fetch a block for the pages from @gfn to @end: locked, NotDirect and not
- * BUSY; not locked on return. Returns pages for which no frames are free; else 0,
+ * Begin to fetch a block: locked, NotDirect and not BUSY; not locked on return. Returns pages for which no frames are free; else 0,
  * and @next: where to go on.
  */
 static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
-		       u32 gfn, u32 end, u32 *next)
+		       struct ahead_want *want, u32 *next)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_fetch *f;
@@ -237,14 +251,18 @@ static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
 		pd_unlock(pd_of(vm, head));
 		return 0;
 	}
-	head = dcm_eblk_grow_ahead(lane, head, &order, gfn, end);
+	if (!want->alone)
+		head = dcm_eblk_grow_ahead(lane, head, &order, want->gfn,
+					   want->end);
 	nr = 1u << order;
 	sets = dcm_block_at(vm, head, order);
 	if (order && (!sets.at || (u64)nr * 4 > READ_ONCE(vm->budget))) {
 		dcm_eblk_reduce(lane, head, order);
 		pd_unlock(pd_of(vm, head));
-		*next = gfn;
-		return 0;
+		if (want->alone)
+			return 0;
+		want->alone = true;
+		return block_look(lane, want, next);
 	}
 	if (!room_left(&vm->ahead, nr)) {
 		pd_unlock(pd_of(vm, head));
@@ -253,31 +271,31 @@ static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
 	}
 	if (frames_free(vm) < nr || !dcm_frames_take(vm, nr)) {
 		pd_unlock(pd_of(vm, head));
-		*next = gfn;
+		*next = want->gfn;
 		return nr;
 	}
 	/* never %NULL: fewer than DCM_AHEAD_MAX are in use */
 	f = dcm_fetch_begin(lane, head, order, DCM_NIL, DCM_FOR_AHEAD, sets);
 	pd_unlock(pd_of(vm, head));
 	room_use(&vm->ahead, nr);
-	*next = (u32)min((u64)head + nr, (u64)end);
+	*next = (u32)min((u64)head + nr, (u64)want->end);
 	dcm_fetch_start(lane, f);
 	return 0;
 }
 
-/* Look at the block of page @gfn. Returns as block_fetch(). */
-static u32 block_look(struct dcm_lane *lane, u32 gfn, u32 end, u32 *next)
+/* Look at the block of page @want->gfn. Returns as block_fetch(). */
+static u32 block_look(struct dcm_lane *lane, struct ahead_want *want, u32 *next)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int order;
-	u32 head = dcm_block_lock(vm, gfn, &order);
+	u32 head = dcm_block_lock(vm, want->gfn, &order);
 	u32 w = pd_word(pd_of(vm, head));
 
-	*next = (u32)min((u64)head + (1u << order), (u64)end);
+	*next = (u32)min((u64)head + (1u << order), (u64)want->end);
 	if (!(w & PD_BUSY) &&
 	    !(vm->ops->frozen && vm->ops->frozen(lane, head))) {
 		if (pd_state(w) == DCM_NOTDIRECT)
-			return block_fetch(lane, head, order, gfn, end, next);
+			return block_fetch(lane, head, order, want, next);
 		if (pd_state(w) == DCM_INACTIVE) {
 			block_use(lane, head, order);
 			return 0;
@@ -291,7 +309,8 @@ int dcm_ahead(struct dcm_lane *lane)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_ahead *a = &vm->ahead;
-	u32 i, gfn, end, next, lack;
+	struct ahead_want want;
+	u32 i, next, lack;
 	int again = 0;
 
 	for (i = 0; i < AHEAD_LOOKS && !again; i++) {
@@ -301,13 +320,14 @@ int dcm_ahead(struct dcm_lane *lane)
 			dcm_poll(lane);
 		}
 		if (lane->nr_ahead == DCM_AHEAD_MAX ||
-		    !queue_first(a, &gfn, &end))
+		    !queue_first(a, &want.gfn, &want.end))
 			break;
 		lack = 0;
-		next = (u32)dcm_chunk_next(vm, gfn, end);
-		if (next == gfn)
-			lack = block_look(lane, gfn, end, &next);
-		queue_pass(a, gfn, next);
+		want.alone = false;
+		next = (u32)dcm_chunk_next(vm, want.gfn, want.end);
+		if (next == want.gfn)
+			lack = block_look(lane, &want, &next);
+		queue_pass(a, want.gfn, next);
 		if (lack)
 			again = room_make(lane, lack);
 	}

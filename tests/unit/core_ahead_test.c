@@ -471,6 +471,35 @@ static void test_beside_a_move(void **state)
 	end(fb);
 }
 
+/*
+ * Pages of a block lie on different slabs, and blocks have one size: it was taken
+ * apart, put together and taken apart again, without an end.
+ */
+static void test_block_on_two_slabs_looked_at_for_ever(void **state)
+{
+	struct fake_backend *fb = away(config(), FEW);
+	struct fb_slab *old = fb_slab_open(fb, 0), *new;
+	u32 cursor = 0, i;
+
+	(void)state;
+	new = fb_slab_take(fb, 7, (s32)old->donor);
+	assert_int_equal(fb_slab_attach(fb, new, 0), 0);
+	assert_int_equal(dcm_extent_drain(&fb->vm->lane[CONTROL], 0, &old->ref,
+					  &cursor),
+			 -EAGAIN);
+	assert_true(cursor <= 48);
+	put(fb, 50);
+	push_out(fb, 50, 1);
+	tune(fb, "largest_block", 65536);
+	tune(fb, "elastic", 0);
+	fb_hint(fb, 0, 48, 16, DCM_HINT_FETCH);
+	bring(fb);
+	assert_int_equal(here(fb, 48, 16), 16);
+	for (i = 48; i < 64; i++)
+		check(fb, i);
+	end(fb);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -490,6 +519,7 @@ int main(void)
 		cmocka_unit_test(test_no_room),
 		cmocka_unit_test(test_budget_shrinks),
 		cmocka_unit_test(test_beside_a_move),
+		cmocka_unit_test(test_block_on_two_slabs_looked_at_for_ever),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
