@@ -50,11 +50,12 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 }
 
 static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
-		     u32 frame, u16 writable, bool keep)
+		     u32 frame, u16 writable, u16 hide, bool keep)
 {
 	struct guest *g = guest_of(lane);
 
 	(void)frame;
+	(void)hide; /* without ops->hide nothing is */
 	(void)keep;
 	for (u32 i = 0; i < 1u << order; i++) {
 		u8 *p = &g->page[gfn + i];

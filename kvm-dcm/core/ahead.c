@@ -222,6 +222,7 @@ static void block_use(struct dcm_lane *lane, u32 head, unsigned int order)
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
 	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
+	u16 sampled = dcm_reuse_mask(vm, head, order, DCM_NIL);
 	u32 frame = pd->frame;
 
 	dcm_queue_out(vm, head, order);
@@ -229,7 +230,9 @@ static void block_use(struct dcm_lane *lane, u32 head, unsigned int order)
 	dcm_state_set(lane, head, DCM_PROACTIVE);
 	pd->frame = DCM_NIL;
 	pd_unlock(pd);
-	vm->ops->remap(lane, head, order, frame, dirty, false);
+	vm->ops->remap(lane, head, order, frame, dirty, 0, false);
+	if (unlikely(sampled))
+		dcm_reuse_mapped(lane, head + ffs_u32(sampled) - 1, false);
 	pd_lock(pd);
 	dcm_queue_in(lane, head, order);
 	dcm_block_unbusy(lane, head, order);

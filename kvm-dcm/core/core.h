@@ -265,6 +265,16 @@ bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what);
  */
 int dcm_ahead(struct dcm_lane *lane);
 
+/**
+ * dcm_reuse_tick() - hide pages of the sample that were not touched for a while
+ * @lane: a lane that takes no faults
+ *
+ * At most what the tunable `reuse` allows; calls that come too early do nothing.
+ *
+ * Return: ms until the next call is due.
+ */
+unsigned int dcm_reuse_tick(struct dcm_lane *lane);
+
 /* ---- control ---- */
 
 /**
@@ -454,6 +464,27 @@ void dcm_vm_hist(const struct dcm_vm *vm, enum dcm_hist_id id,
  * @sum: out: of all lanes: pages, by how many pages had been evicted since
  */
 void dcm_vm_away(const struct dcm_vm *vm, struct dcm_hist *sum);
+
+/**
+ * struct dcm_reuse_stats - how far apart the touches of pages are (reuse.c)
+ * @distance: touches, by how many other pages were touched since the last one.
+ *	Of those with a distance of more than an eighth of the budget none is left
+ *	out, but at random
+ * @unknown: touches of pages whose last touch is not known
+ * @pages: pages that were touched, as far as is known
+ * @blind: of these, pages whose next touches may go unseen
+ * @watched: pages that are sampled; the other figures are scaled from these
+ */
+struct dcm_reuse_stats {
+	struct dcm_hist distance;
+	u64 unknown;
+	u64 pages;
+	u64 blind;
+	u64 watched;
+};
+
+/** dcm_vm_reuse() - what is known by now; all zero: the pager hides no pages */
+void dcm_vm_reuse(const struct dcm_vm *vm, struct dcm_reuse_stats *st);
 
 /** dcm_pd_text() - one descriptor as a line of text; returns its length */
 int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len);

@@ -47,6 +47,9 @@
 	X(PREFETCHED, "pages fetched that were not asked for")             \
 	X(PREFETCH_SEEN, "of those, pages whose use is known at eviction") \
 	X(PREFETCH_HIT, "of those known, pages touched before eviction")   \
+	X(REUSE_HIDDEN, "pages hidden so that their next touch is seen")   \
+	X(REUSE_TOUCHES, "accesses to pages of that sample")               \
+	X(REUSE_SKIPPED, "of these, accesses not counted: another was")    \
 	X(MIX_4K, "pages brought in or made zero in blocks of 4 KiB")      \
 	X(MIX_8K, "pages brought in or made zero in blocks of 8 KiB")      \
 	X(MIX_16K, "pages brought in or made zero in blocks of 16 KiB")    \

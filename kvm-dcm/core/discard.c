@@ -113,12 +113,22 @@ static void block_discard(struct dcm_lane *lane, struct discard_run *run,
 	}
 }
 
+/* What was known of touches (reuse.c) of a block that was discarded. */
+static void block_forget(struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	u16 page = dcm_reuse_mask(vm, head, order, DCM_NIL);
+
+	if (unlikely(page))
+		dcm_reuse_forget(vm, head + ffs_u32(page) - 1);
+}
+
 /* Split a block. Locked, not BUSY, order > 0; not locked on return. */
 static void block_split(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
 	enum dcm_state s = pd_state(pd_word(pd));
+	u16 sampled = dcm_reuse_mask(vm, head, order, DCM_NIL);
 	u32 frame = pd->frame, i;
 
 	if (s == DCM_NOTDIRECT) {
@@ -134,7 +144,7 @@ static void block_split(struct dcm_lane *lane, u32 head, unsigned int order)
 		dcm_state_set(lane, head, DCM_PROACTIVE);
 		pd->frame = DCM_NIL;
 		pd_unlock(pd);
-		vm->ops->remap(lane, head, order, frame, dirty, false);
+		vm->ops->remap(lane, head, order, frame, dirty, 0, false);
 	} else {
 		pd_unlock(pd);
 		/* A page left unmapped to sample must not stay so alone. */
@@ -143,6 +153,8 @@ static void block_split(struct dcm_lane *lane, u32 head, unsigned int order)
 					!!(pd_word(pd_of(vm, head + i)) &
 					   PD_DIRTY));
 	}
+	if (unlikely(sampled))
+		dcm_reuse_mapped(lane, head + ffs_u32(sampled) - 1, false);
 	pd_lock(pd);
 	dcm_eblk_reduce(lane, head, order);
 	dcm_queue_in(lane, head, 0);
@@ -173,6 +185,7 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
 				return false;
 		} else if (whole) {
 			block_discard(lane, &run, head, order);
+			block_forget(vm, head, order);
 			gfn = head + (1ull << order);
 		} else {
 			block_split(lane, head, order);

@@ -76,6 +76,20 @@ static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 }
 
 /*
+ * A page of the sample (reuse.c) comes back with its block, @hidden or not. What is
+ * hidden counts as observed; whether it was touched before is perhaps not known.
+ */
+static void unwatched_or_hidden(struct dcm_lane *lane, u32 gfn, bool hidden)
+{
+	struct dcm_pd *pd = pd_of(lane->vm, gfn);
+
+	if (!hidden)
+		dcm_reuse_mapped(lane, gfn, false);
+	else if (!(pd_word(pd) & PD_OBSERVED))
+		pd_set(pd, PD_TOUCHED | PD_OBSERVED);
+}
+
+/*
  * Block that is direct but unmapped: map and promote it. Locked on entry, not
  * on return. Dirty pages need no further faults and are mapped writable.
  */
@@ -86,9 +100,9 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
 	bool cancel = pd_state(pd_word(pd)) == DCM_WRITEBACK;
+	u16 writable, sampled = dcm_reuse_mask(vm, head, order, gfn), hide = 0;
 	u32 frame = pd->frame;
 	struct dcm_wb *wb = NULL;
-	u16 writable;
 	bool apart;
 
 	if (cancel) {
@@ -109,7 +123,11 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	writable = dcm_block_flag(vm, head, order, PD_DIRTY);
 	pd->frame = DCM_NIL;
 	pd_unlock(pd);
-	vm->ops->remap(lane, head, order, frame, writable, cancel);
+	if (unlikely(sampled)) {
+		hide = dcm_reuse_hide(lane, sampled);
+		unwatched_or_hidden(lane, head + ffs_u32(sampled) - 1, hide);
+	}
+	vm->ops->remap(lane, head, order, frame, writable, hide, cancel);
 	if (wb)
 		dcm_wb_unhold(wb);
 	pd_lock(pd);
@@ -290,6 +308,7 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 	if (flags & DCM_FF_WP)
 		flags |= DCM_FF_WRITE;
 	dcm_count(lane, DCM_C_FAULTS, 1);
+	dcm_reuse_touch(lane, (u32)gfn);
 	if (unlikely(!(lane->count[DCM_C_FAULTS] % TIMED_EVERY)))
 		began = vm->ops->now_ns();
 	r = fault_once(lane, (u32)gfn, flags, &f, &order);

@@ -136,6 +136,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->ahead = what == DCM_FOR_AHEAD;
 	f->again = false;
 	f->sample = false;
+	f->hide = 0;
 	f->tries = 0;
 	f->failed = false;
 	f->reread = false;
@@ -157,6 +158,10 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 		f->sample = f->nr > 1 && fetch_asked(f) &&
 			    dcm_tune(vm, DCM_T_elastic) &&
 			    dcm_chance(lane, dcm_eblk_sample_bp(vm, head));
+		f->hide = dcm_reuse_mask(vm, head, order, page);
+		f->hide &= (u16)~f->zero;
+		if (unlikely(f->hide))
+			f->hide = f->pull ? 0 : dcm_reuse_hide(lane, f->hide);
 	}
 	f->state = DCM_FETCH_IO;
 	return f;
@@ -327,6 +332,17 @@ static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 		pd_assign(pd, PD_RESIDENCY, set);
 }
 
+/* A page of the sample (reuse.c) that has come in unasked, and is not hidden. */
+static void pages_unwatched(struct dcm_lane *lane, const struct dcm_fetch *f)
+{
+	u16 page = dcm_reuse_mask(lane->vm, f->gfn, f->order,
+				  f->gfn + f->fault_page);
+
+	if (unlikely(page & (u16)~f->hidden))
+		dcm_reuse_mapped(lane, f->gfn + ffs_u32(page) - 1,
+				 page & f->zero);
+}
+
 static u64 ns_between(u64 from, u64 to)
 {
 	return to > from ? to - from : 0;
@@ -380,6 +396,7 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 	fetch_waited(lane, f);
 	for (i = 0; i < nr; i++)
 		page_landed(&pd[i], f, i);
+	pages_unwatched(lane, f);
 	pd_lock(pd);
 	dcm_state_set(lane, head, DCM_ACTIVE);
 	if (f->again ||

@@ -182,6 +182,16 @@ static void page_made(struct dcm_pd *pd, bool asked, bool write)
 	pd_assign(pd, PD_RESIDENCY, set);
 }
 
+/* A page of the sample (reuse.c) has come in unasked. */
+static void run_sampled(struct dcm_lane *lane, u32 head, unsigned int order,
+			u32 asked)
+{
+	u16 page = dcm_reuse_mask(lane->vm, head, order, asked);
+
+	if (unlikely(page))
+		dcm_reuse_mapped(lane, head + ffs_u32(page) - 1, true);
+}
+
 /* The blocks of a part: mapped, or if that failed NotDirect as before. */
 static void part_end(struct dcm_lane *lane, u32 head, u32 end, u32 asked,
 		     bool write, bool made)
@@ -200,6 +210,7 @@ static void part_end(struct dcm_lane *lane, u32 head, u32 end, u32 asked,
 			dcm_state_set(lane, head, DCM_ACTIVE);
 			dcm_queue_in(lane, head, order);
 			dcm_count(lane, DCM_C_MIX_4K + order, nr);
+			run_sampled(lane, head, order, asked);
 		}
 		dcm_block_unbusy(lane, head, order);
 		head += nr;

@@ -14,6 +14,7 @@
 #define DCM_INTERNAL_H
 
 #include "core.h"
+#include "reuse.h"
 
 static inline void dcm_count(struct dcm_lane *lane, enum dcm_counter_id id,
 			     u64 n)

@@ -36,6 +36,7 @@ enum dcm_fetch_state {
  *	tables may map those in any way)
  * @fault_page: index of the page that was asked for; %DCM_BLOCK_MAX if none
  * @sample: the pager may leave one page unmapped to learn about locality
+ * @hide: a page that should be left unmapped, a bit; 0: none
  * @pull: no access asked for the block: its slab is being emptied
  * @ahead: no access has asked for the block yet (ahead.c)
  * @write: the access that asked for the block is a write
@@ -71,6 +72,7 @@ struct dcm_fetch {
 	bool ahead;
 	bool write;
 	bool again;
+	u16 hide;
 	u16 hidden;
 	u8 at;
 	u8 tried;
@@ -155,15 +157,19 @@ struct dcm_unmap {
  *
  * @install: map a fetched block and wake the accesses that wait for it.
  *	0, or a negative errno: the block was not installed at all.
- * @remap: map an unmapped block again from @frame and wake. @writable as in
- *	struct dcm_fetch. With @keep the frame's bytes must stay where they
+ * @remap: map an unmapped block again from @frame and wake. @writable and @hide
+ *	as in struct dcm_fetch. With @keep the frame's bytes must stay where they
  *	are: a write-back still reads them, and ops->release() follows.
  *	Otherwise the pager takes the frame back. Must not fail.
  * @fresh: map @nr pages, whole blocks within an aligned 2 MiB, as zeroes, writable,
  *	and wake. 0, or a negative errno: none of them is mapped. %NULL: this
  *	pager gains nothing by runs.
- * @reveal: a fault hit a page of a mapped block: map it if install left it
- *	out (return 1), else only wake (return 0).
+ * @reveal: a fault hit a page of a mapped block: map it if install, remap or hide
+ *	left it out (return 1), else only wake (return 0).
+ * @hide: unmap one page of a mapped block, which stays direct: the next access to
+ *	it faults. @dirty: the core knows it dirty. 0; 1: it was hidden already; or a
+ *	negative errno: it stays mapped, and is tried again later. %NULL: this pager
+ *	can't, and there is no sample of touches (reuse.c).
  * @unprotect: let pages be written, wake.
  * @unmap: unmap @nr blocks, so that no access is possible any more on return.
  *	Fills in the out fields.
@@ -203,9 +209,10 @@ struct dcm_unmap {
 struct dcm_ops {
 	int (*install)(struct dcm_lane *lane, struct dcm_fetch *f);
 	void (*remap)(struct dcm_lane *lane, u32 gfn, unsigned int order,
-		      u32 frame, u16 writable, bool keep);
+		      u32 frame, u16 writable, u16 hide, bool keep);
 	int (*fresh)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	int (*reveal)(struct dcm_lane *lane, u32 gfn, bool write);
+	int (*hide)(struct dcm_lane *lane, u32 gfn, bool dirty);
 	void (*unprotect)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	void (*unmap)(struct dcm_lane *lane, struct dcm_unmap *v,
 		      unsigned int nr);

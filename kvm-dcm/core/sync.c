@@ -141,7 +141,7 @@ static void pages_copy(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
 		return;
 	dcm_unmap_note(vm, v);
 	v->dirty |= pages;
-	vm->ops->remap(lane, v->gfn, v->order, v->frame, 0, v->dirty != 0);
+	vm->ops->remap(lane, v->gfn, v->order, v->frame, 0, 0, v->dirty != 0);
 }
 
 /* Write a mapped block as it is. Locked and not BUSY; not locked after. */

@@ -47,6 +47,10 @@
 	  "user pager: chance that a fetched block leaves one page unmapped "  \
 	  "to learn whether its pages are touched. 0: never learns, blocks "   \
 	  "only grow")                                                         \
+	X(reuse, "pages/s", 500, 0, 1000000,                                   \
+	  "pages hidden a second, at most, so that their next touch is seen: " \
+	  "from this comes what another budget would give. Each costs two "    \
+	  "system calls and a fault. 0: nothing is foretold")                  \
 	X(writebacks, "blocks", 32, 1, 64,                                     \
 	  "write-backs in flight per lane; bounds the memory above budget")    \
 	X(thin_after, "ms", 200, 0, 10000,                                     \
@@ -74,7 +78,7 @@ enum dcm_tunable_id {
 /**
  * struct dcm_tunable - description of a tunable
  * @name: as users write it
- * @unit: "bp", "pages", "blocks", "bytes", "bool", "ms"
+ * @unit: "bp", "pages", "pages/s", "blocks", "bytes", "bool", "ms"
  * @def: default
  * @lo: smallest value allowed
  * @hi: largest value allowed

@@ -35,7 +35,8 @@ u64 dcm_vm_bytes(const struct dcm_vm_config *cfg)
 	       dcm_chunk_bytes(cfg->nr_pages, cfg->sparse) +
 	       extents_nr(cfg) * sizeof(struct dcm_extent) +
 	       cfg->nr_lanes * sizeof(struct dcm_lane) +
-	       habits_nr(cfg->nr_pages) * sizeof(struct dcm_habit);
+	       habits_nr(cfg->nr_pages) * sizeof(struct dcm_habit) +
+	       dcm_reuse_bytes(cfg->ops);
 }
 
 static void lane_init(struct dcm_vm *vm, u32 id, u64 seed)
@@ -83,7 +84,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
 	vm->habit = vzalloc(habits_nr(cfg->nr_pages) * sizeof(*vm->habit));
 	if (!dcm_chunks_init(vm, cfg->sparse) || !vm->extent || !vm->lane ||
-	    !vm->habit)
+	    !vm->habit || !dcm_reuse_init(vm))
 		goto fail;
 	for (i = 0; i < vm->nr_lanes; i++)
 		lane_init(vm, i, cfg->seed);
@@ -100,6 +101,7 @@ void dcm_vm_destroy(struct dcm_vm *vm)
 {
 	if (!vm)
 		return;
+	dcm_reuse_exit(vm);
 	vfree(vm->habit);
 	vfree(vm->lane);
 	vfree(vm->extent);

@@ -368,6 +368,8 @@ struct dcm_ahead {
  * @pd: all descriptors, one after another; %NULL in a sparse VM
  * @nr_chunks: chunks that have descriptors
  * @habit: what was learned, for each 2 MiB
+ * @reuse: pages whose touches are all noticed (reuse.c); %NULL: the pager can't
+ * @reuse_below: 64 KiB with a hash below this have one of them
  * @direct: pages in direct memory, counted from the start of a fetch until the
  *	frame is given back: what the budget bounds
  * @wb_pages: of those, pages in Writeback (on their way out)
@@ -393,6 +395,8 @@ struct dcm_vm {
 	struct dcm_extent *extent;
 	struct dcm_lane *lane;
 	struct dcm_habit *habit;
+	struct dcm_reuse *reuse;
+	u64 reuse_below;
 	u64 tunable[DCM_T_NR];
 	u64 budget;
 	atomic64_t direct ____cacheline_aligned;

@@ -27,6 +27,7 @@
 #include <linux/pagemap.h>
 #include <linux/sched/signal.h>
 
+#include "../core/reuse.h"
 #include "compat.h"
 #include "dcmfs.h"
 #include "jitter.h"
@@ -72,14 +73,17 @@ static void page_hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 		put_page(page);
 }
 
-/* Map the pages around the one asked for in the same page table. */
+/*
+ * Map the pages around the one asked for in the same page table, but not the one of
+ * which each touch is to be seen (core/reuse.c).
+ */
 static void pages_map_around(struct dcm_lane *lane, u32 head,
 			     unsigned int order)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
+	u32 watched = dcm_reuse_page(lane->vm, head), i;
 	struct vm_area_struct *vma;
 	u64 size;
-	u32 i;
 
 	if (!a || !a->vmf || !order)
 		return;
@@ -88,7 +92,7 @@ static void pages_map_around(struct dcm_lane *lane, u32 head,
 	for (i = head; i < head + (1u << order) && i < size; i++) {
 		unsigned long addr;
 
-		if (i == a->gfn || i < vma->vm_pgoff)
+		if (i == a->gfn || i == watched || i < vma->vm_pgoff)
 			continue;
 		addr = vma->vm_start + ((i - vma->vm_pgoff) << PAGE_SHIFT);
 		if (addr >= vma->vm_end)
@@ -217,7 +221,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	f->writable = 0;
 	if (f->write && f->fault_page < DCM_BLOCK_MAX)
 		f->writable = (u16)(1u << f->fault_page);
-	f->hidden = 0;
+	f->hidden = f->hide;
 	if (f->fault_page < DCM_BLOCK_MAX)
 		page_hand_over(lane, f->gfn + f->fault_page,
 			  page_of(lane, f->gfn + f->fault_page));
@@ -232,7 +236,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 }
 
 static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
-		     u32 frame, u16 writable, bool keep)
+		     u32 frame, u16 writable, u16 hide, bool keep)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 	struct page *page = pfn_to_page(frame);
@@ -267,6 +271,15 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 
 	page_hand_over(lane, gfn, page_of(lane, gfn));
 	pages_map_around(lane, gfn & ~((1u << order) - 1), order);
+	return 0;
+}
+
+/* Its next access finds it as any other that no fault has mapped yet. */
+static int op_hide(struct dcm_lane *lane, u32 gfn, bool dirty)
+{
+	if (!folio_mapped(frame_at(pd_of(lane->vm, gfn))))
+		return 1;
+	unmap_mapping_pages(lane_vm(lane)->inode->i_mapping, gfn, 1, false);
 	return 0;
 }
 
@@ -520,6 +533,7 @@ const struct dcm_ops dcmfs_ops = {
 	.install = op_install,
 	.remap = op_remap,
 	.reveal = op_reveal,
+	.hide = op_hide,
 	.unprotect = op_unprotect,
 	.unmap = op_unmap,
 	.wake = op_wake,

@@ -189,6 +189,7 @@ struct dcmfs_vm_slab {
  * @nr_slabs: how many
  * @kept: sockets that the control plane has left, by donor
  * @ping_at: ticks when donors are to hear of this host again; the thread's
+ * @tick_ms: until dcm_reuse_tick() is due; the thread's
  * @note: notes that the control plane has left, by donor
  * @control: serializes requests of the control plane
  * @want: extents that need a slab, a bit each
@@ -222,6 +223,7 @@ struct dcmfs_vm {
 	u8 *note[DCMFS_DONORS_MAX];
 	struct file *kept[DCMFS_DONORS_MAX];
 	unsigned long ping_at;
+	unsigned int tick_ms;
 	struct mutex control;
 	unsigned long *want;
 	atomic_t wanted;

@@ -53,16 +53,35 @@ static void away_show(struct seq_file *m, const struct dcm_vm *core,
 				   h->bucket[i]);
 }
 
+/* Touches that a sample of pages saw, by how many pages were touched between. */
+static void reuse_show(struct seq_file *m, const struct dcm_vm *core,
+		       struct dcm_reuse_stats *st)
+{
+	unsigned int i;
+
+	dcm_vm_reuse(core, st);
+	seq_printf(m, "reuse_watched %llu\nreuse_pages %llu\n", st->watched,
+		   st->pages);
+	seq_printf(m, "reuse_blind %llu\nreuse_unknown %llu\n", st->blind,
+		   st->unknown);
+	for (i = 0; i < DCM_HIST_BUCKETS; i++)
+		if (st->distance.bucket[i])
+			seq_printf(m, "reuse %llu %llu\n", dcm_hist_floor(i),
+				   st->distance.bucket[i]);
+}
+
 static int stats_show(struct seq_file *m, void *v)
 {
 	struct dcmfs_vm *vm = m->private;
 	struct dcm_stats *st = kvmalloc(sizeof(*st), GFP_KERNEL);
 	struct dcm_hist *h = kvmalloc(sizeof(*h), GFP_KERNEL);
+	struct dcm_reuse_stats *reuse = kvmalloc(sizeof(*reuse), GFP_KERNEL);
 	unsigned int i;
 
-	if (!st || !h) {
+	if (!st || !h || !reuse) {
 		kvfree(st);
 		kvfree(h);
+		kvfree(reuse);
 		return -ENOMEM;
 	}
 	dcm_vm_stats(vm->core, st);
@@ -79,8 +98,10 @@ static int stats_show(struct seq_file *m, void *v)
 	latencies_show(m, vm->core, h);
 	seq_printf(m, "evicted_pages %llu\n", st->evicted);
 	away_show(m, vm->core, h);
+	reuse_show(m, vm->core, reuse);
 	kvfree(st);
 	kvfree(h);
+	kvfree(reuse);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(stats);

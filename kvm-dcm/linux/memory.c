@@ -11,7 +11,8 @@
  * The VM's thread finishes what faults leave in their lanes, keeps the budget,
  * evicts when frames had to be taken from the reserve, and brings in what hints
  * have named, while the host has frames (core/ahead.c). It sleeps until kicked, and
- * once a second has donors hear of this host.
+ * once a second has donors hear of this host. While pages are faulted in it hides some
+ * often enough (core/reuse.c).
  *
  * Locking: a lane's mutex is held while in the core with it.
  */
@@ -211,6 +212,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 		control_shrink(vm, lane->core);
 	if (control_balance(lane->core))
 		dcmfs_kick(vm);
+	vm->tick_ms = dcm_reuse_tick(lane->core);
 	pending = control_ahead(vm, lane->core, short_of);
 	pending |= lane_pending(lane);
 	dcmfs_move_buffers_free(lane->core);
@@ -249,7 +251,9 @@ static void thread_rest(struct dcmfs_vm *vm, bool pending)
 	wait_event_idle_timeout(vm->work,
 				atomic_read(&vm->kicked) ||
 					kthread_should_stop(),
-				pending ? IDLE_TICKS : PING_TICKS);
+				pending ? IDLE_TICKS :
+					  min_t(long, PING_TICKS,
+						msecs_to_jiffies(vm->tick_ms)));
 	WRITE_ONCE(vm->dormant, false);
 }
 

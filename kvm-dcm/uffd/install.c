@@ -38,6 +38,8 @@ static void page_sample(struct dcm_pg_lane *l, struct dcm_fetch *f, u16 mask,
 		mask &= (u16) ~(1u << f->fault_page);
 	if (!mask)
 		return;
+	if (f->hide & mask)
+		k = ffs_u32(f->hide) - 1;
 	for (i = 0; !(mask & (1u << k)) && i < nr; i++)
 		k = (k + 1) % nr;
 	if (k < f->first || k >= f->first + (unsigned int)f->nr)
@@ -80,7 +82,7 @@ int dcm_op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	dcm_guest_small(&pg->guest, f->gfn);
 	f->hidden = 0;
 	f->t_there = l->yield.on ? DCM_TIME_NONE : 0;
-	if (f->sample && f->order)
+	if ((f->sample || f->hide) && f->order)
 		page_sample(l, f, mask, slab);
 	zero = mask & f->zero;
 	data = mask & (u16)~f->zero & (u16)~f->hidden;
@@ -141,8 +143,23 @@ int dcm_op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	return 0;
 }
 
+/* Leave a page of a block that comes back unmapped; its bytes are at @src. */
+static bool frame_page_hide(struct dcm_pg_lane *l, u32 gfn, const char *src,
+			    bool writable)
+{
+	struct dcm_pager *pg = l->pg;
+	bool full = true;
+	u32 frame = dcm_frame_get(pg, 0, &full);
+
+	memcpy(dcm_frame_addr(&pg->frames, frame), src, DCM_PAGE_SIZE);
+	if (dcm_sample_add(pg, gfn, frame, writable))
+		return true;
+	dcm_frame_put(l, frame, true);
+	return false;
+}
+
 void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
-		  u16 writable, bool keep)
+		  u16 writable, u16 hide, bool keep)
 {
 	struct dcm_pager *pg = pager_of(lane);
 	struct dcm_pg_lane *l = pg_lane_of(lane);
@@ -153,6 +170,13 @@ void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
 	u16 done = 0;
 
 	dcm_guest_small(&pg->guest, gfn);
+	hide &= mask;
+	if (hide && frame_page_hide(l, gfn + ffs_u32(hide) - 1,
+				    src + (ffs_u32(hide) - 1) * DCM_PAGE_SIZE,
+				    writable & hide))
+		mask &= (u16)~hide;
+	else
+		hide = 0;
 	if (!keep && pg->uffd.move && (mask & writable) == page_mask(order)) {
 		if (!dcm_uffd_move(&pg->uffd, va, (u64)src, bytes, true,
 				   &moved)) {
@@ -165,6 +189,11 @@ void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
 	dcm_pages_copy_in(pg, va, src, mask & (u16)~writable, DCM_UFFD_WP,
 			  &done);
 	dcm_pages_copy_in(pg, va, src, mask & writable, 0, &done);
+	/* someone may wait for it */
+	if (hide)
+		dcm_uffd_wake(&pg->uffd,
+			      va + (ffs_u32(hide) - 1) * DCM_PAGE_SIZE,
+			      DCM_PAGE_SIZE);
 	if (!keep)
 		dcm_frame_put(l, frame, true);
 }

@@ -12,7 +12,7 @@
 /* install.c */
 int dcm_op_install(struct dcm_lane *lane, struct dcm_fetch *f);
 void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
-		  u16 writable, bool keep);
+		  u16 writable, u16 hide, bool keep);
 int dcm_op_reveal(struct dcm_lane *lane, u32 gfn, bool write);
 void dcm_op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr);
 void dcm_op_wake(struct dcm_lane *lane, u32 gfn, u32 nr);
@@ -32,6 +32,7 @@ int dcm_op_open(struct dcm_lane *lane, void *data, u32 page, u32 gfn,
 		const struct dcm_seal *s, bool keep);
 
 /* unmap.c */
+int dcm_op_hide(struct dcm_lane *lane, u32 gfn, bool dirty);
 void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr);
 void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v);
 void dcm_op_discard(struct dcm_lane *lane, u32 gfn, u32 nr);

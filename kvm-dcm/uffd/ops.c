@@ -143,6 +143,7 @@ const struct dcm_ops dcm_pager_ops = {
 	.remap = dcm_op_remap,
 	.fresh = dcm_op_fresh,
 	.reveal = dcm_op_reveal,
+	.hide = dcm_op_hide,
 	.unprotect = dcm_op_unprotect,
 	.unmap = dcm_op_unmap,
 	.copy = dcm_op_copy,

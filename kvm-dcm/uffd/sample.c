@@ -13,6 +13,9 @@
  * look finds all such pages of a block. If a bucket is full, no sample is
  * taken. Nothing is allocated.
  *
+ * Pages whose touches are all to be seen (core/reuse.c) are here too, while they
+ * are hidden.
+ *
  * Locking: one spinlock a bucket. Only the lane that has set a block BUSY
  * changes the entries of its pages.
  */

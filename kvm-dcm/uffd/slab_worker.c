@@ -7,7 +7,8 @@
  *
  * The thread also balances: after a budget change, and ten times a second what
  * fault threads left over. It brings in what hints have named, on the same lane
- * (core/ahead.c). And it polls the discard lane for I/O that callers
+ * (core/ahead.c), hides pages of the core's sample (core/reuse.c), and polls the
+ * discard lane for I/O that callers
  * of discard and sync did not wait for.
  *
  * Locking: none beside client/slab_worker.c's.
@@ -281,13 +282,14 @@ static void *worker_main(void *arg)
 			;
 		ahead = ahead_step(pg);
 		dcm_lane_drain(l);
+		ms = min(ms, (int)dcm_reuse_tick(l->core));
 		pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };
 		if (dcm_pending(l->core)) {
 			int n = dcm_client_io_fds(pg->client, l->id, pfd + 1,
 						  DCM_CLIENT_FDS_MAX);
 
 			nr += n;
-			ms = n ? 10 : 1;
+			ms = min(ms, n ? 10 : 1);
 		}
 		if (discard_lane_poll(pg))
 			ms = min(ms, 10);

@@ -38,24 +38,45 @@ static json_t *hist_json(struct dcm_pager *pg, enum dcm_hist_id id)
 	return o;
 }
 
-/* Buckets that are not empty: [evicted since, pages]. */
-static json_t *away_json(struct dcm_pager *pg)
+static json_t *buckets_json(const struct dcm_hist *h)
 {
 	json_t *a = json_array();
-	struct dcm_hist h;
 	unsigned int i;
 
-	dcm_vm_away(pg->vm, &h);
 	for (i = 0; i < DCM_HIST_BUCKETS; i++)
-		if (h.bucket[i])
+		if (h->bucket[i])
 			json_array_append_new(a,
 					      json_pack("[I,I]",
 							(json_int_t)
 								dcm_hist_floor(
 									i),
 							(json_int_t)
-								h.bucket[i]));
+								h->bucket[i]));
 	return a;
+}
+
+/* Buckets that are not empty: [evicted since, pages]. */
+static json_t *away_json(struct dcm_pager *pg)
+{
+	struct dcm_hist h;
+
+	dcm_vm_away(pg->vm, &h);
+	return buckets_json(&h);
+}
+
+/* Touches that a sample of pages saw: [other pages touched since the last, touches]. */
+static json_t *reuse_json(struct dcm_pager *pg)
+{
+	json_t *o = json_object();
+	struct dcm_reuse_stats st;
+
+	dcm_vm_reuse(pg->vm, &st);
+	json_put(o, "watched", st.watched);
+	json_put(o, "pages", st.pages);
+	json_put(o, "blind", st.blind);
+	json_put(o, "unknown", st.unknown);
+	json_object_set_new(o, "touches", buckets_json(&st.distance));
+	return o;
 }
 
 static json_t *faults_json(const u64 *c)
@@ -327,6 +348,7 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 	json_object_set_new(o, "latency_ns", lat);
 	json_put(o, "evicted_pages", st->evicted);
 	json_object_set_new(o, "away", away_json(pg));
+	json_object_set_new(o, "reuse", reuse_json(pg));
 	json_put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
 	donors_put(o, pg);
 	json_put(o, "copies", pager_copies(pg));

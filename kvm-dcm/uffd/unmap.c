@@ -217,6 +217,55 @@ void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
 }
 
+/*
+ * One page, into a frame of its own (sample.c). Not out of a huge page: that would
+ * take it apart, and slow down a program that needs no budget.
+ */
+static int page_hide(struct dcm_pg_lane *l, u32 gfn, bool dirty)
+{
+	struct dcm_pager *pg = l->pg;
+	struct dcm_unmap v = {
+		.gfn = gfn,
+		.dirty = dirty,
+		.frame = DCM_NIL,
+	};
+	unsigned int nr_iov = 0;
+	u16 done = 0;
+
+	if (block_is_pinned(&pg->guest, gfn, 0) ||
+	    !READ_ONCE(pg->guest.small[gfn >> DCM_SPAN_SHIFT]) ||
+	    !dcm_guest_mask(&pg->guest, gfn, 0))
+		return -EBUSY;
+	v.err = block_wants_move(pg, &v) ? block_unmap_move(l, &v, 1) : -EINVAL;
+	if (v.err == -EBUSY)
+		return -EBUSY;
+	if (v.err) {
+		block_unmap_copy(l, &v, 1, &nr_iov);
+		dcm_uffd_drop(&pg->uffd, l->iov, nr_iov);
+	}
+	if (dcm_sample_add(pg, gfn, v.frame, dirty))
+		return 0;
+	dcm_pages_copy_in(pg, dcm_guest_va(&pg->guest, gfn),
+			  dcm_frame_addr(&pg->frames, v.frame), 1,
+			  dirty ? 0 : DCM_UFFD_WP, &done);
+	dcm_frame_put(l, v.frame, true);
+	return -ENOSPC;
+}
+
+int dcm_op_hide(struct dcm_lane *lane, u32 gfn, bool dirty)
+{
+	struct dcm_pg_lane *l = pg_lane_of(lane);
+	int err;
+
+	if (dcm_sample_mask(l->pg, gfn, 1))
+		return 1;
+	/* Pairs with dcm_pager_pin(). */
+	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
+	err = page_hide(l, gfn, dirty);
+	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
+	return err;
+}
+
 /* Adjacent pages are dropped by one call, with one TLB flush. */
 void dcm_op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 {

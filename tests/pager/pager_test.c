@@ -397,10 +397,11 @@ static int torture(char **argv)
 		fail("no resident memory seen");
 	if (status_number(vm.pager, "ILLEGAL"))
 		fail("the core refused transitions");
-	printf("%llu operations, %llu faults, %llu evictions cancelled, at most %llu KiB resident, %llu over the budget, every byte right\n",
+	printf("%llu operations, %llu faults, %llu evictions cancelled, %llu pages hidden to watch them, at most %llu KiB resident, %llu over the budget, every byte right\n",
 	       (unsigned long long)ops,
 	       (unsigned long long)status_number(vm.pager, "FAULTS"),
 	       (unsigned long long)status_number(vm.pager, "CANCELLED"),
+	       (unsigned long long)status_number(vm.pager, "REUSE_HIDDEN"),
 	       (unsigned long long)vm.resident_max >> 10,
 	       (unsigned long long)vm.over_max >> 10);
 	if (dcm_pager_unmap(vm.pager, vm.mem, vm.nr * PAGE))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import subprocess
 import threading
@@ -40,6 +41,7 @@ TORTURED_KERNELS = [
     pytest.param(without, marks=[pytest.mark.slow] * (without in ("move", "vector")))
     for without in OLD_KERNELS
 ]
+SLOW_WITHOUT = pytest.param("move,vector", marks=pytest.mark.slow)
 SLOW_SHM = pytest.param("shm", marks=pytest.mark.slow)
 
 pytestmark = built
@@ -64,6 +66,19 @@ def test_torture_blocks(start_donor: StartDonor, short_tmp: Path, tunables: str)
     config = configure(short_tmp, [start(start_donor)])
     write_private(config, config.read_text() + f"[tunables]\n{tunables}\n")
     run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "7")
+
+
+@pytest.mark.parametrize("without", ["", SLOW_WITHOUT])
+def test_torture_hidden(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
+    """As many pages as can be are hidden, with their bytes, to see their next touch."""
+    config = configure(short_tmp, [start(start_donor)])
+    write_private(config, config.read_text() + "[tunables]\nreuse = 1000000\n")
+    done = run(
+        short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "11", DCM_WITHOUT=without
+    )
+    assert "every byte right" in done.stdout
+    said = re.search(r"(\d+) pages hidden", done.stdout)
+    assert said and int(said[1]) > 1000, done.stdout
 
 
 def test_torture_tcp(start_donor: StartDonor, short_tmp: Path) -> None:

@@ -150,6 +150,7 @@ static void step(struct model_world *w)
 		break;
 	case 4:
 		fb_balance(fb, (u32)model_random(w, w->workers + 1));
+		fb_tick(fb, w->client);
 		break;
 	case 5:
 		fb_give_slabs(fb, model_random(w, 100));
@@ -230,6 +231,7 @@ static struct fb_config random_config(struct model_world *w, u64 seed)
 	c.sparse = model_one_in(w, 2);
 	c.syncs = !c.sparse && model_one_in(w, 2);
 	c.fresh = seed & 1;
+	c.watch = seed % 4 == 0;
 	c.seal = model_one_in(w, 3);
 	c.p_no_seal = model_one_in(w, 2) ? 500 : 0;
 	c.sums = !c.seal && w->copies > 1 && !model_one_in(w, 4);
@@ -317,7 +319,7 @@ static void test_model(void **state)
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
 	u64 undescribed = 0, late = 0, fills = 0, thin = 0, failovers = 0;
 	u64 doubles = 0, wrong = 0, sealed = 0, lag = 0, spreads = 0;
-	u64 reverts = 0, fresh = 0, ahead = 0;
+	u64 reverts = 0, fresh = 0, ahead = 0, hides = 0;
 	struct model_world *w = calloc(1, sizeof(*w));
 	struct dcm_stats st;
 
@@ -347,6 +349,7 @@ static void test_model(void **state)
 		reverts += w->n_reverts;
 		fresh += w->fb->nr_fresh;
 		ahead += st.count[DCM_C_AHEAD_PAGES];
+		hides += w->fb->nr_hides;
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
 			       (unsigned long long)seed,
@@ -362,7 +365,7 @@ static void test_model(void **state)
 		fb_destroy(w->fb);
 		assert_int_equal(fb_alloc_live, 0);
 	}
-	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged, %llu spreads, %llu reverts, %llu runs of new pages, %llu pages fetched ahead\n",
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged, %llu spreads, %llu reverts, %llu runs of new pages, %llu pages fetched ahead, %llu pages hidden\n",
 	       (unsigned long long)n, (unsigned long long)ok,
 	       (unsigned long long)lost, (unsigned long long)faults,
 	       (unsigned long long)cancelled, (unsigned long long)stretch,
@@ -372,14 +375,15 @@ static void test_model(void **state)
 	       (unsigned long long)doubles, (unsigned long long)wrong,
 	       (unsigned long long)sealed, (unsigned long long)lag,
 	       (unsigned long long)spreads, (unsigned long long)reverts,
-	       (unsigned long long)fresh, (unsigned long long)ahead);
+	       (unsigned long long)fresh, (unsigned long long)ahead,
+	       (unsigned long long)hides);
 	/* A run that exercised nothing proves nothing. */
 	if (steps >= 1000000) {
 		assert_true(ok > steps / 20);
 		assert_true(cancelled && stretch && reduce && undescribed &&
 			    late && fills && thin && failovers && doubles &&
 			    wrong > sealed && sealed && lag && spreads &&
-			    reverts && fresh && ahead);
+			    reverts && fresh && ahead && hides);
 	}
 	free(w);
 }

@@ -238,6 +238,7 @@ static void test_allocation(void **state)
 
 	(void)state;
 	fb_alloc_calls = 0;
+	cfg.watch = true;
 	fb = world(cfg);
 	calls = fb_alloc_calls;
 	assert_true(calls >= 3);

@@ -300,6 +300,7 @@ static void control_step(struct control *k)
 		break;
 	case 6 ... 10:
 		fb_balance(fb, k->lane);
+		fb_tick(fb, k->lane);
 		break;
 	case 11:
 		fb_hint(fb, k->lane, 0, fb->cfg.nr_pages, DCM_HINT_FORGET);
@@ -376,6 +377,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.syncs = !cfg.sparse && rnd(&rng, 2);
 	cfg.files = k.copies > 1 && rnd(&rng, 2) ? 1 : 0;
 	cfg.fresh = seed & 1;
+	cfg.watch = seed & 2;
 	cfg.max_delay = (u32)rnd(&rng, 2000);
 	cfg.qdepth = 2 + (u32)rnd(&rng, 60);
 	cfg.p_again = (u32)rnd(&rng, 1000);

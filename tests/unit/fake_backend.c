@@ -228,6 +228,8 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 	fb->ops = fb_ops;
 	if (!cfg->fresh)
 		fb->ops.fresh = NULL;
+	if (!cfg->watch)
+		fb->ops.hide = NULL;
 	fb->cfg.direct &= !cfg->seal;
 	if (!fb->cfg.nr_donors)
 		fb->cfg.nr_donors = 1;

@@ -144,6 +144,7 @@ struct fb_config {
 	bool syncs; /* dcm_sync() is used */
 	bool seal; /* pages are sealed; never @direct then */
 	bool fresh; /* it makes runs of new pages */
+	bool watch; /* it hides pages */
 	bool sums; /* extents with several slabs have sums */
 	bool threads;
 	u32 max_delay;
@@ -208,6 +209,7 @@ struct fake_backend {
 		nr_nested;
 	u64 nr_release, nr_discards, nr_discard_ops, nr_fresh, nr_bare,
 		nr_undescribed, nr_copies;
+	u64 nr_hides;
 	u64 nr_late; /* pages written after their WRITE had failed */
 	u64 nr_wrong; /* pages read with wrong bytes */
 	u32 astray; /* so many pages with sums or seals come wrong next; the slab has them right */
@@ -251,6 +253,8 @@ enum dcm_fault_result fb_fault(struct fake_backend *fb, u32 lane, u32 gfn,
 			       u32 flags);
 unsigned int fb_poll(struct fake_backend *fb, u32 lane);
 unsigned int fb_balance(struct fake_backend *fb, u32 lane);
+/* dcm_reuse_tick() */
+unsigned int fb_tick(struct fake_backend *fb, u32 lane);
 void fb_discard(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr);
 void fb_hint(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr,
 	     enum dcm_hint what);

@@ -256,6 +256,14 @@ unsigned int fb_poll(struct fake_backend *fb, u32 lane)
 	return n;
 }
 
+unsigned int fb_tick(struct fake_backend *fb, u32 lane)
+{
+	unsigned int ms = dcm_reuse_tick(enter(fb, lane));
+
+	leave(fb, lane);
+	return ms;
+}
+
 unsigned int fb_balance(struct fake_backend *fb, u32 lane)
 {
 	unsigned int n = dcm_balance(enter(fb, lane));

@@ -149,7 +149,14 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	}
 	if (f->nr)
 		at = fb_index(fb, f->io.data);
-	if (f->sample && nr > 1) {
+	if (f->hide & (f->hide - 1) || f->hide >> nr || f->hide & f->zero ||
+	    f->hide == 1u << f->fault_page)
+		fb_violation(fb, "install of %u+%u: hide %#x", f->gfn, nr,
+			     f->hide);
+	if (f->hide && !fb_chance(fb, lane->id, fb->cfg.p_install_fail)) {
+		hide = ffs_u32(f->hide) - 1;
+		f->hidden = f->hide;
+	} else if (f->sample && nr > 1) {
 		hide = (u32)(fb_random(&fb->lane[lane->id].rng) % nr);
 		if (hide != f->fault_page)
 			f->hidden = (u16)(1u << hide);
@@ -198,10 +205,13 @@ static int op_fresh(struct dcm_lane *lane, u32 gfn, u32 nr)
 }
 
 static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
-		     u32 frame, u16 writable, bool keep)
+		     u32 frame, u16 writable, u16 hide, bool keep)
 {
 	struct fake_backend *fb = lane->priv;
 	u32 nr = 1u << order, i;
+
+	if (hide & (hide - 1) || hide >> nr)
+		fb_violation(fb, "remap of %u+%u: hide %#x", gfn, nr, hide);
 
 	op_begin(fb, lane, gfn, nr, "remap");
 	if (keep && !fb->cfg.threads)
@@ -209,7 +219,9 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 	frame_check(fb, frame, nr, "remap");
 	for (i = 0; i < nr; i++)
 		map_page(fb, gfn + i, fb->store[frame + i],
-			 writable & (1u << i), 0, "remap");
+			 writable & (1u << i),
+			 hide & (1u << i) ? FH_HIDDEN | FH_SAMPLED : 0,
+			 "remap");
 	if (!keep)
 		frame_free(fb, frame, nr, "remap");
 	__atomic_fetch_add(&fb->nr_remaps, 1, __ATOMIC_RELAXED);
@@ -242,6 +254,38 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 	}
 	op_end(fb, lane, gfn, 1);
 	fb_wake_pages(fb, gfn, 1);
+	return r;
+}
+
+static int op_hide(struct dcm_lane *lane, u32 gfn, bool dirty)
+{
+	struct fake_backend *fb = lane->priv;
+	u64 w;
+	int r;
+
+	op_begin(fb, lane, gfn, 1, "hide");
+	w = READ_ONCE(fb->page[gfn]);
+	if (!(w & FH_PRESENT))
+		fb_violation(fb, "hide of %s: not mapped",
+			     fb_page_text(fb, gfn));
+	if (w & FH_HIDDEN) {
+		r = 1;
+	} else if (fb_chance(fb, lane->id, fb->cfg.p_pinned)) {
+		r = -EBUSY;
+	} else {
+		w = __atomic_fetch_or(&fb->page[gfn], FH_HIDDEN | FH_SAMPLED,
+				      __ATOMIC_RELAXED);
+		if ((w & FH_DIRTY) && !dirty && !fb->cfg.dirty_bits)
+			fb_violation(fb, "hide: core does not know %s dirty",
+				     fb_page_text(fb, gfn));
+		/* as @reveal maps it */
+		if (!dirty && !fb->cfg.dirty_bits)
+			__atomic_fetch_and(&fb->page[gfn], ~FH_WRITABLE,
+					   __ATOMIC_RELAXED);
+		__atomic_fetch_add(&fb->nr_hides, 1, __ATOMIC_RELAXED);
+		r = 0;
+	}
+	op_end(fb, lane, gfn, 1);
 	return r;
 }
 
@@ -520,6 +564,7 @@ const struct dcm_ops fb_ops = {
 	.remap = op_remap,
 	.fresh = op_fresh,
 	.reveal = op_reveal,
+	.hide = op_hide,
 	.unprotect = op_unprotect,
 	.unmap = op_unmap,
 	.copy = op_copy,

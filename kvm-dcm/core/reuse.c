@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * reuse.c - how far apart the touches of a page are: what any budget would give
+ *
+ * Of a few pages every touch is noticed, however much of their blocks is direct.
+ * The number of other pages that were touched since the last touch of the same
+ * page is its *distance*; under LRU the page would be here if the budget were
+ * larger than that. So a histogram of distances says how often pages would have
+ * to be fetched with any budget, smaller ones too (Mattson, 1970), and a sample
+ * of pages gives it nearly as well as all of them (SHARDS, FAST'15). The paper
+ * (dcm-tc18) has nothing of the kind; it leaves the budget to the administrator.
+ *
+ *	now                                                  longest ago
+ *	[ touched | touched | . . . | watched | watched | . . . ]
+ *	 <---- an eighth of budget -->          each waits for a fault
+ *
+ * Sample: of each 64 KiB whose hash is below a bound, one page. So no block has
+ * two, and one hash tells for a block; SHARDS takes pages, of which neighbours
+ * tell the same. There is room for %DCM_REUSE_MAX: when they are too many the
+ * bound is halved, and pages above it are dropped. When they are few it is
+ * doubled. A page counts for as many as the sample's rate at its last touch says.
+ *
+ * Seeing touches: a page that is not direct faults, one that is mapped does not.
+ * So pages of the sample are hidden (ops->hide) once an eighth of the budget was
+ * touched after them; nearer touches are hits with any budget of interest. A page
+ * that comes in with its block, not asked for, is left hidden at once. Each next
+ * touch is then a cheap fault, ops->reveal. A page that the pager can't hide
+ * (pinned, part of a huge page) is tried again later, and counted as *blind*.
+ *
+ * Bound: the tunable `reuse` hides a second, and one for 64 fetches. When that is
+ * used up the bound is halved, and nothing is hidden until the second is over.
+ * Pagers without ops->hide have no sample.
+ *
+ * Time is a slot number: each touch takes the next slot, and a sum tree over
+ * slots (Fenwick, 1994) gives how many pages were touched after any of them. When
+ * slots run out the entries move together.
+ *
+ * Locking: one lock, which faults only try; a touch that finds it taken is not
+ * counted. No block's lock is taken under it, or the other way round.
+ */
+#include "internal.h"
+
+#define SLOTS (2 * DCM_REUSE_MAX)
+#define HEADS DCM_REUSE_MAX
+#define NONE 0xffffu
+#define SHIFT_MAX 24u
+#define NEAR_SHARE 8 /* pages are hidden after 1/8 of the budget */
+#define TICK_NS (100ull * 1000 * 1000)
+#define TICK_MIN_NS (5ull * 1000 * 1000)
+#define WINDOW_NS (1000ull * 1000 * 1000)
+#define FETCHES_A_HIDE 64
+#define BATCH 32u
+#define BATCHES 16u /* a tick */
+#define PAUSE_TICKS 16u
+#define VERIFY_TICKS 64u
+#define CALM_WINDOWS 4u /* without a halving, before the bound is doubled */
+
+/**
+ * struct reuse_entry - a page of the sample
+ * @gfn: the page
+ * @slot: when it was touched last
+ * @next: the next with the same hash, or the next that is free
+ * @shift: it counts for %DCM_BLOCK_MAX << @shift pages
+ * @pause: ticks until it is tried again, as it could not be hidden
+ * @watched: the next access to it will be seen
+ */
+struct reuse_entry {
+	u32 gfn;
+	u16 slot;
+	u16 next;
+	u8 shift;
+	u8 pause;
+	bool watched;
+};
+
+/**
+ * struct dcm_reuse - a VM's sample
+ * @lock: guards all but @hides
+ * @shift: rate: one page of 2^@shift * 64 KiB
+ * @nr: entries in use
+ * @now: next slot
+ * @free: first entry not in use
+ * @head: of each hash, its first entry
+ * @at: the entry of each slot
+ * @tree: sums of pages over slots
+ * @entry: the pages
+ * @pages: that all of them count for
+ * @passed: pages that touches counted for since the last tick
+ * @unknown: touches of pages that have content, and whose last touch is not known
+ * @distance: touches by distance in pages; counts are scaled, too
+ * @hides: pages hidden in this window
+ * @most: how many may be
+ * @used_up: they have been
+ * @halved: so the rate was halved
+ * @calm: windows since the rate was halved
+ * @window_ns: when the window began
+ * @missing: fetches until then
+ * @tick_ns: last tick
+ * @next_ns: next tick
+ * @ticks: of them
+ */
+struct dcm_reuse {
+	spinlock_t lock;
+	u32 shift;
+	u32 nr;
+	u32 now;
+	u16 free;
+	u16 head[HEADS];
+	u16 at[SLOTS];
+	u64 tree[SLOTS + 1];
+	struct reuse_entry entry[DCM_REUSE_MAX];
+	u64 pages;
+	u64 passed;
+	u64 unknown;
+	struct dcm_hist distance;
+	atomic64_t hides;
+	u64 most;
+	bool used_up;
+	bool halved;
+	u32 calm;
+	u64 window_ns;
+	u64 missing;
+	u64 tick_ns;
+	u64 next_ns;
+	u64 ticks;
+};
+
+static u64 pages_of(u32 shift)
+{
+	return (u64)DCM_BLOCK_MAX << shift;
+}
+
+static void rate_set(struct dcm_vm *vm, u32 shift)
+{
+	vm->reuse->shift = shift;
+	WRITE_ONCE(vm->reuse_below, 1ull << (32 - shift));
+}
+
+/* ---- slots ---- */
+
+static void tree_add(struct dcm_reuse *r, u32 slot, s64 pages)
+{
+	u32 i;
+
+	for (i = slot + 1; i <= SLOTS; i += i & -i)
+		r->tree[i] += (u64)pages;
+	WRITE_ONCE(r->pages, r->pages + (u64)pages);
+}
+
+/* Pages touched after that slot. */
+static u64 pages_after(const struct dcm_reuse *r, u32 slot)
+{
+	u64 until = 0;
+	u32 i;
+
+	for (i = slot + 1; i; i -= i & -i)
+		until += r->tree[i];
+	return r->pages - until;
+}
+
+/* The first slot after which no more than @pages were touched; or SLOTS. */
+static u32 slot_after(const struct dcm_reuse *r, u64 pages)
+{
+	u64 left = r->pages - min(r->pages, pages);
+	u32 at = 0, step;
+
+	for (step = SLOTS; step; step /= 2) {
+		if (at + step > SLOTS || r->tree[at + step] >= left)
+			continue;
+		at += step;
+		left -= r->tree[at];
+	}
+	return at;
+}
+
+/* Entries move together, oldest first; what each counts for may have changed. */
+static void slots_pack(struct dcm_reuse *r)
+{
+	u32 from, to = 0, i;
+
+	memset(r->tree, 0, sizeof(r->tree));
+	WRITE_ONCE(r->pages, 0);
+	for (from = 0; from < r->now; from++) {
+		u16 n = r->at[from];
+
+		if (n == NONE)
+			continue;
+		r->at[from] = NONE;
+		r->at[to] = n;
+		r->entry[n].slot = (u16)to;
+		r->tree[to + 1] = pages_of(r->entry[n].shift);
+		WRITE_ONCE(r->pages, r->pages + r->tree[to + 1]);
+		to++;
+	}
+	r->now = to;
+	for (i = 1; i <= SLOTS; i++)
+		if (i + (i & -i) <= SLOTS)
+			r->tree[i + (i & -i)] += r->tree[i];
+}
+
+static void slot_take(struct dcm_reuse *r, u16 n)
+{
+	if (r->now == SLOTS)
+		slots_pack(r);
+	r->at[r->now] = n;
+	r->entry[n].slot = (u16)r->now;
+	tree_add(r, r->now, (s64)pages_of(r->entry[n].shift));
+	r->now++;
+}
+
+static void slot_leave(struct dcm_reuse *r, u16 n)
+{
+	const struct reuse_entry *e = &r->entry[n];
+
+	tree_add(r, e->slot, -(s64)pages_of(e->shift));
+	r->at[e->slot] = NONE;
+}
+
+/* ---- entries ---- */
+
+static struct reuse_entry *entry_at(struct dcm_reuse *r, u32 slot)
+{
+	return r->at[slot] == NONE ? NULL : &r->entry[r->at[slot]];
+}
+
+static u16 *entry_find(struct dcm_reuse *r, u32 gfn)
+{
+	u16 *at = &r->head[(gfn >> DCM_ORDER_MAX) % HEADS];
+
+	while (*at != NONE && r->entry[*at].gfn != gfn)
+		at = &r->entry[*at].next;
+	return at;
+}
+
+static void entry_drop(struct dcm_reuse *r, u16 *at)
+{
+	u16 n = *at;
+
+	*at = r->entry[n].next;
+	r->entry[n].next = r->free;
+	r->free = n;
+	WRITE_ONCE(r->nr, r->nr - 1);
+}
+
+/* Half of the sample, or a little more or less, goes. */
+static void rate_halve(struct dcm_vm *vm)
+{
+	struct dcm_reuse *r = vm->reuse;
+	u32 slot;
+
+	if (r->shift == SHIFT_MAX)
+		return;
+	rate_set(vm, r->shift + 1);
+	r->calm = 0;
+	for (slot = 0; slot < r->now; slot++) {
+		struct reuse_entry *e = entry_at(r, slot);
+
+		if (!e)
+			continue;
+		if (dcm_reuse_page(vm, e->gfn) != e->gfn) {
+			entry_drop(r, entry_find(r, e->gfn));
+			r->at[slot] = NONE;
+		} else {
+			e->shift = (u8)max((u32)e->shift, r->shift);
+		}
+	}
+	slots_pack(r);
+}
+
+static void entry_add(struct dcm_vm *vm, u32 gfn)
+{
+	struct dcm_reuse *r = vm->reuse;
+	u16 n, *at;
+
+	while (r->nr == DCM_REUSE_MAX && r->shift < SHIFT_MAX)
+		rate_halve(vm);
+	if (r->nr == DCM_REUSE_MAX || dcm_reuse_page(vm, gfn) != gfn)
+		return;
+	n = r->free;
+	r->free = r->entry[n].next;
+	at = entry_find(r, gfn);
+	r->entry[n] = (struct reuse_entry){
+		.gfn = gfn,
+		.next = *at,
+		.shift = (u8)r->shift,
+	};
+	*at = n;
+	WRITE_ONCE(r->nr, r->nr + 1);
+	slot_take(r, n);
+}
+
+static void entries_clear(struct dcm_reuse *r)
+{
+	u32 i;
+
+	memset(r->head, 0xff, sizeof(r->head));
+	memset(r->at, 0xff, sizeof(r->at));
+	memset(r->tree, 0, sizeof(r->tree));
+	for (i = 0; i < DCM_REUSE_MAX; i++)
+		r->entry[i].next = i + 1 < DCM_REUSE_MAX ? (u16)(i + 1) :
+							   (u16)NONE;
+	r->free = 0;
+	WRITE_ONCE(r->nr, 0);
+	r->now = 0;
+	WRITE_ONCE(r->pages, 0);
+}
+
+/* ---- what faults say ---- */
+
+/**
+ * dcm_reuse_touched() - an access to a page of the sample has come here
+ * @lane: caller's lane
+ * @gfn: the page
+ */
+void dcm_reuse_touched(struct dcm_lane *lane, u32 gfn)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_reuse *r = vm->reuse;
+	struct reuse_entry *e;
+	u64 counts;
+	u16 n;
+
+	dcm_count(lane, DCM_C_REUSE_TOUCHES, 1);
+	if (!spin_trylock(&r->lock)) {
+		dcm_count(lane, DCM_C_REUSE_SKIPPED, 1);
+		return;
+	}
+	counts = pages_of(r->shift);
+	r->passed += counts;
+	n = *entry_find(r, gfn);
+	if (n == NONE) {
+		/* not of a page that is new: it has no last touch */
+		if (pd_word(pd_of(vm, gfn)) & PD_AT)
+			WRITE_ONCE(r->unknown, r->unknown + counts);
+		entry_add(vm, gfn);
+	} else {
+		e = &r->entry[n];
+		dcm_hist_add_n(&r->distance, pages_after(r, e->slot), counts);
+		slot_leave(r, n);
+		e->shift = (u8)r->shift;
+		e->watched = false;
+		e->pause = 0;
+		slot_take(r, n);
+	}
+	spin_unlock(&r->lock);
+}
+
+/**
+ * dcm_reuse_mapped() - a page of the sample was mapped though nobody asked for it
+ * @lane: caller's lane
+ * @gfn: the page
+ * @fresh: it is new, and counts as touched: it came beside one that was
+ */
+void dcm_reuse_mapped(struct dcm_lane *lane, u32 gfn, bool fresh)
+{
+	struct dcm_reuse *r = lane->vm->reuse;
+	u16 n;
+
+	if (!spin_trylock(&r->lock)) {
+		dcm_count(lane, DCM_C_REUSE_SKIPPED, 1);
+		return;
+	}
+	n = *entry_find(r, gfn);
+	if (n != NONE)
+		r->entry[n].watched = false;
+	else if (fresh)
+		entry_add(lane->vm, gfn);
+	spin_unlock(&r->lock);
+}
+
+/* A page of the sample has no content any more. */
+void dcm_reuse_forget(struct dcm_vm *vm, u32 gfn)
+{
+	struct dcm_reuse *r = vm->reuse;
+	u16 *at;
+
+	spin_lock(&r->lock);
+	at = entry_find(r, gfn);
+	if (*at != NONE) {
+		slot_leave(r, *at);
+		entry_drop(r, at);
+	}
+	spin_unlock(&r->lock);
+}
+
+/**
+ * dcm_reuse_hide() - may pages come in hidden?
+ * @lane: caller's lane
+ * @mask: dcm_reuse_mask()
+ *
+ * Return: @mask, or 0: enough were hidden in this second.
+ */
+u16 dcm_reuse_hide(struct dcm_lane *lane, u16 mask)
+{
+	struct dcm_reuse *r = lane->vm->reuse;
+
+	if ((u64)atomic64_read(&r->hides) >= READ_ONCE(r->most)) {
+		WRITE_ONCE(r->used_up, true);
+		return 0;
+	}
+	atomic64_add(1, &r->hides);
+	dcm_count(lane, DCM_C_REUSE_HIDDEN, 1);
+	return mask;
+}
+
+/* ---- the tick ---- */
+
+/*
+ * Hide a page, so that the next access to it is a fault. 1: that is so already.
+ * A page that was mapped, and is not known to be unused, counts as used.
+ */
+static int page_hide(struct dcm_lane *lane, u32 gfn)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int order;
+	struct dcm_pd *pd;
+	u32 head, w;
+	int r;
+
+	if (!dcm_chunk_there(vm, gfn))
+		return 1;
+	head = dcm_block_lock(vm, gfn, &order);
+	pd = pd_of(vm, head);
+	w = pd_word(pd);
+	if (w & PD_BUSY) {
+		pd_unlock(pd);
+		return -EBUSY;
+	}
+	if (pd_state(w) != DCM_ACTIVE && pd_state(w) != DCM_PROACTIVE) {
+		pd_unlock(pd);
+		return 1;
+	}
+	pd_set(pd, PD_BUSY);
+	pd_unlock(pd);
+	r = vm->ops->hide(lane, gfn, pd_word(pd_of(vm, gfn)) & PD_DIRTY);
+	if (!r)
+		pd_set(pd_of(vm, gfn), PD_TOUCHED | PD_OBSERVED);
+	pd_lock(pd);
+	dcm_block_unbusy(lane, head, order);
+	return r;
+}
+
+/* Up to @most pages that are far enough, and not watched; they are from here on. */
+static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most, bool tick)
+{
+	struct dcm_reuse *r = vm->reuse;
+	u32 slot, n = 0;
+
+	slot = slot_after(r, READ_ONCE(vm->budget) / NEAR_SHARE);
+	while (slot-- && n < most) {
+		struct reuse_entry *e = entry_at(r, slot);
+
+		if (!e || e->watched)
+			continue;
+		if (e->pause) {
+			e->pause -= tick;
+			continue;
+		}
+		e->watched = true;
+		gfn[n++] = e->gfn;
+	}
+	return n;
+}
+
+static void batch_failed(struct dcm_reuse *r, u32 gfn)
+{
+	u16 n;
+
+	spin_lock(&r->lock);
+	n = *entry_find(r, gfn);
+	if (n != NONE) {
+		r->entry[n].watched = false;
+		r->entry[n].pause = PAUSE_TICKS;
+	}
+	spin_unlock(&r->lock);
+}
+
+/* How many more may be hidden in this second, at most a batch. */
+static u32 hides_left(const struct dcm_reuse *r)
+{
+	s64 left = (s64)READ_ONCE(r->most) - atomic64_read(&r->hides);
+
+	return left > 0 ? (u32)min(left, (s64)BATCH) : 0;
+}
+
+/* Hide what is due. */
+static void pages_hide(struct dcm_lane *lane)
+{
+	struct dcm_reuse *r = lane->vm->reuse;
+	u32 gfn[BATCH], n, i, b, room;
+
+	for (b = 0; b < BATCHES; b++) {
+		room = hides_left(r);
+		spin_lock(&r->lock);
+		n = batch_take(lane->vm, gfn, max(room, 1u), !b);
+		if (n && !room) {
+			/* that one would be too many */
+			r->entry[*entry_find(r, gfn[0])].watched = false;
+			WRITE_ONCE(r->used_up, true);
+			n = 0;
+		}
+		spin_unlock(&r->lock);
+		for (i = 0; i < n; i++) {
+			int err = page_hide(lane, gfn[i]);
+
+			if (!err) {
+				atomic64_add(1, &r->hides);
+				dcm_count(lane, DCM_C_REUSE_HIDDEN, 1);
+			} else if (err < 0) {
+				batch_failed(r, gfn[i]);
+			}
+		}
+		if (n < room || !room)
+			return;
+	}
+}
+
+static u64 fetches(const struct dcm_vm *vm)
+{
+	u64 n = 0;
+	u32 i;
+
+	for (i = 0; i < vm->nr_lanes; i++)
+		n += READ_ONCE(vm->lane[i].count[DCM_C_FAULT_MISSING]);
+	return n;
+}
+
+/* A second is over: adapt the rate to what it cost, and to how many pages there are. */
+static void window_end(struct dcm_vm *vm, u64 now, u64 missing)
+{
+	struct dcm_reuse *r = vm->reuse;
+	u64 hides = (u64)atomic64_xchg(&r->hides, 0);
+
+	r->calm++;
+	if (r->calm > CALM_WINDOWS && r->shift && r->nr < DCM_REUSE_MAX / 4 &&
+	    hides < r->most / 4)
+		rate_set(vm, r->shift - 1);
+	WRITE_ONCE(r->used_up, false);
+	r->halved = false;
+	r->window_ns = now;
+	r->missing = missing;
+}
+
+/*
+ * Under the lock. How long until the next tick: while 1/16 of the budget passes.
+ * Longer while nothing is touched that is not near.
+ */
+static u64 tick_after(const struct dcm_vm *vm, u64 took)
+{
+	u64 near = READ_ONCE(vm->budget) / (2 * NEAR_SHARE);
+	u64 passed = vm->reuse->passed, ns;
+
+	if (!passed)
+		return WINDOW_NS;
+	ns = took / passed * max(near, (u64)1);
+	return max(min(ns, TICK_NS), TICK_MIN_NS);
+}
+
+static unsigned int ms_until(u64 now, u64 then)
+{
+	return then > now ? (unsigned int)((then - now) / 1000000) + 1 : 1;
+}
+
+unsigned int dcm_reuse_tick(struct dcm_lane *lane)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_reuse *r = vm->reuse;
+	u64 most = dcm_tune(vm, DCM_T_reuse), now, missing, took;
+
+	if (!r)
+		return TICK_NS / 1000000;
+	now = vm->ops->now_ns();
+	if (now < r->next_ns)
+		return ms_until(now, r->next_ns);
+	missing = fetches(vm);
+	spin_lock(&r->lock);
+	took = min(now - r->tick_ns, WINDOW_NS);
+	r->tick_ns = now;
+	if (!most && READ_ONCE(vm->reuse_below)) {
+		WRITE_ONCE(vm->reuse_below, 0);
+		entries_clear(r);
+	} else if (most && !READ_ONCE(vm->reuse_below)) {
+		rate_set(vm, r->shift);
+	}
+	if (now - r->window_ns >= WINDOW_NS)
+		window_end(vm, now, missing);
+	WRITE_ONCE(r->most,
+		   most ? most + (missing - r->missing) / FETCHES_A_HIDE : 0);
+	if (!(++r->ticks % VERIFY_TICKS)) {
+		u32 i;
+
+		for (i = 0; i < DCM_REUSE_MAX; i++)
+			r->entry[i].watched = false;
+	}
+	r->next_ns = now + tick_after(vm, took);
+	r->passed = 0;
+	spin_unlock(&r->lock);
+	if (!READ_ONCE(r->used_up))
+		pages_hide(lane);
+	spin_lock(&r->lock);
+	if (READ_ONCE(r->used_up) && !r->halved) {
+		rate_halve(vm);
+		r->halved = true;
+	}
+	spin_unlock(&r->lock);
+	return ms_until(now, r->next_ns);
+}
+
+/* ---- life ---- */
+
+/* For so many pages the sample has room, whatever share of them is used. */
+static u32 shift_for(u32 nr_pages)
+{
+	u32 shift = 0;
+
+	while ((nr_pages >> DCM_ORDER_MAX >> shift) > DCM_REUSE_MAX / 2)
+		shift++;
+	return shift;
+}
+
+/* Without ops->hide touches of mapped pages would not be seen. */
+bool dcm_reuse_init(struct dcm_vm *vm)
+{
+	struct dcm_reuse *r;
+
+	if (!vm->ops->hide)
+		return true;
+	r = vzalloc(sizeof(*r));
+	vm->reuse = r;
+	if (!r)
+		return false;
+	spin_lock_init(&r->lock);
+	entries_clear(r);
+	r->most = dcm_tune(vm, DCM_T_reuse);
+	rate_set(vm, shift_for(vm->nr_pages));
+	return true;
+}
+
+void dcm_reuse_exit(struct dcm_vm *vm)
+{
+	vfree(vm->reuse);
+}
+
+u64 dcm_reuse_bytes(const struct dcm_ops *ops)
+{
+	return ops->hide ? sizeof(struct dcm_reuse) : 0;
+}
+
+void dcm_vm_reuse(const struct dcm_vm *vm, struct dcm_reuse_stats *st)
+{
+	struct dcm_reuse *r = vm->reuse;
+	u32 i;
+
+	memset(st, 0, sizeof(*st));
+	if (!r)
+		return;
+	spin_lock(&r->lock);
+	st->distance = r->distance;
+	st->unknown = r->unknown;
+	st->pages = r->pages;
+	st->watched = r->nr;
+	for (i = 0; i < r->now; i++) {
+		const struct reuse_entry *e = entry_at(r, i);
+
+		if (e && e->pause)
+			st->blind += pages_of(e->shift);
+	}
+	spin_unlock(&r->lock);
+}
