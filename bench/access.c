@@ -7,7 +7,7 @@
  * on zram); with it the memory comes from dcm_pager_map() of libdcm.so, and the
  * pager's status is part of what is printed. All else is the same.
  *
- *   access --pages N --pattern seq|rand|cycle [--write PERCENT]
+ *   access --pages N --pattern seq|rand|cycle|skew [--write PERCENT]
  *          [--content mixed|random] [--threads N] [--warm N] [--ops N]
  *          [--seconds S] [--pager CONFIG.ini [--alternate TUNABLE]]
  *
@@ -16,6 +16,9 @@
  * cycle   each page once in a random order, then again in that order: the time
  *         between two touches of a page is always all of the memory, so that
  *         each touch is a fault whatever the replacement policy (nearly)
+ *
+ * skew    random, half of the touches go to an eighth of the pages (the cube of a
+ *         uniform number)
  *
  * Every page is filled first, with what compresses 2:1 or not at all; each
  * touch reads a cache line, checks that it is of the right page, and writes a
@@ -44,7 +47,7 @@
 #define FAULT_NS    1000u
 #define TURN_FAULTS 64u
 
-enum pattern { SEQ, RAND, CYCLE };
+enum pattern { SEQ, RAND, CYCLE, SKEW };
 
 struct worker {
 	pthread_t thread;
@@ -91,6 +94,7 @@ static uint64_t page_mix(uint64_t i)
 static uint64_t page_next(struct worker *w)
 {
 	uint64_t i;
+	double u;
 
 	switch (pattern) {
 	case SEQ:
@@ -100,6 +104,9 @@ static uint64_t page_next(struct worker *w)
 			i = page_mix(w->at++);
 		while (i >= pages);
 		return i;
+	case SKEW:
+		u = (double)(bench_rand(&w->rng) >> 16) / (double)(1ull << 48);
+		return (uint64_t)((double)pages * u * u * u) % pages;
 	default:
 		return (bench_rand(&w->rng) >> 16) % pages;
 	}
@@ -202,7 +209,8 @@ static unsigned int choice(const char *s, const char *const *names,
 
 static void options_read(int argc, char **argv)
 {
-	static const char *const patterns[] = { "seq", "rand", "cycle" };
+	static const char *const patterns[] = { "seq", "rand", "cycle",
+						"skew" };
 	static const char *const contents[] = { "mixed", "random" };
 	static const struct option opts[] = {
 		{ "pages", 1, NULL, 'p' },   { "pattern", 1, NULL, 'a' },
@@ -220,7 +228,7 @@ static void options_read(int argc, char **argv)
 			pages = number(optarg, "--pages", 1, 1u << 28);
 			break;
 		case 'a':
-			pattern = choice(optarg, patterns, 3);
+			pattern = choice(optarg, patterns, 4);
 			break;
 		case 'w':
 			write_percent =

@@ -468,7 +468,7 @@ void dcm_vm_away(const struct dcm_vm *vm, struct dcm_hist *sum);
 /**
  * struct dcm_reuse_stats - how far apart the touches of pages are (reuse.c)
  * @distance: touches, by how many other pages were touched since the last one.
- *	Of those with a distance of more than an eighth of the budget none is left
+ *	Of those with a distance of more than a quarter of the budget none is left
  *	out, but at random
  * @unknown: touches of pages whose last touch is not known
  * @pages: pages that were touched, as far as is known

@@ -12,7 +12,7 @@
  *
  *	now                                                  longest ago
  *	[ touched | touched | . . . | watched | watched | . . . ]
- *	 <---- an eighth of budget -->          each waits for a fault
+ *	 <-- a quarter of the budget -->          each waits for a fault
  *
  * Sample: of each 64 KiB whose hash is below a bound, one page. So no block has
  * two, and one hash tells for a block; SHARDS takes pages, of which neighbours
@@ -21,14 +21,16 @@
  * doubled. A page counts for as many as the sample's rate at its last touch says.
  *
  * Seeing touches: a page that is not direct faults, one that is mapped does not.
- * So pages of the sample are hidden (ops->hide) once an eighth of the budget was
+ * So pages of the sample are hidden (ops->hide) once a quarter of the budget was
  * touched after them; nearer touches are hits with any budget of interest. A page
  * that comes in with its block, not asked for, is left hidden at once. Each next
  * touch is then a cheap fault, ops->reveal. A page that the pager can't hide
  * (pinned, part of a huge page) is tried again later, and counted as *blind*.
  *
  * Bound: the tunable `reuse` hides a second, and one for 64 fetches. When that is
- * used up the bound is halved, and nothing is hidden until the second is over.
+ * not enough the sample is halved. With few pages left, or when that is not quick
+ * enough, the sample rests: nothing is hidden or counted until two seconds' hides
+ * are saved, and then each page's second touch is the first that counts.
  * Pagers without ops->hide have no sample.
  *
  * Time is a slot number: each touch takes the next slot, and a sum tree over
@@ -44,7 +46,9 @@
 #define HEADS DCM_REUSE_MAX
 #define NONE 0xffffu
 #define SHIFT_MAX 24u
-#define NEAR_SHARE 8 /* pages are hidden after 1/8 of the budget */
+#define NEAR_SHARE 4 /* pages are hidden after 1/4 of the budget */
+#define FEW 128u /* with so few pages the sample is not halved */
+#define BURST 2 /* seconds: what may be hidden is saved for so long */
 #define TICK_NS (100ull * 1000 * 1000)
 #define TICK_MIN_NS (5ull * 1000 * 1000)
 #define WINDOW_NS (1000ull * 1000 * 1000)
@@ -53,6 +57,7 @@
 #define BATCHES 16u /* a tick */
 #define PAUSE_TICKS 16u
 #define VERIFY_TICKS 64u
+#define LIKELY 4 /* times the budget: pages that are used, to begin with */
 #define CALM_WINDOWS 4u /* without a halving, before the bound is doubled */
 
 /**
@@ -63,6 +68,7 @@
  * @shift: it counts for %DCM_BLOCK_MAX << @shift pages
  * @pause: ticks until it is tried again, as it could not be hidden
  * @watched: the next access to it will be seen
+ * @missed: since its last touch, others may have gone unseen
  */
 struct reuse_entry {
 	u32 gfn;
@@ -71,11 +77,12 @@ struct reuse_entry {
 	u8 shift;
 	u8 pause;
 	bool watched;
+	bool missed;
 };
 
 /**
  * struct dcm_reuse - a VM's sample
- * @lock: guards all but @hides
+ * @lock: guards all but @hides and @tokens
  * @shift: rate: one page of 2^@shift * 64 KiB
  * @nr: entries in use
  * @now: next slot
@@ -88,13 +95,13 @@ struct reuse_entry {
  * @passed: pages that touches counted for since the last tick
  * @unknown: touches of pages that have content, and whose last touch is not known
  * @distance: touches by distance in pages; counts are scaled, too
- * @hides: pages hidden in this window
- * @most: how many may be
- * @used_up: they have been
- * @halved: so the rate was halved
+ * @hides: pages hidden since the last tick
+ * @tokens: how many more may be
+ * @used: pages hidden in this window
+ * @resting: no page is hidden until enough may be
  * @calm: windows since the rate was halved
  * @window_ns: when the window began
- * @missing: fetches until then
+ * @missing: fetches until the last tick
  * @tick_ns: last tick
  * @next_ns: next tick
  * @ticks: of them
@@ -114,9 +121,9 @@ struct dcm_reuse {
 	u64 unknown;
 	struct dcm_hist distance;
 	atomic64_t hides;
-	u64 most;
-	bool used_up;
-	bool halved;
+	atomic64_t tokens;
+	u64 used;
+	bool resting;
 	u32 calm;
 	u64 window_ns;
 	u64 missing;
@@ -335,10 +342,13 @@ void dcm_reuse_touched(struct dcm_lane *lane, u32 gfn)
 		entry_add(vm, gfn);
 	} else {
 		e = &r->entry[n];
-		dcm_hist_add_n(&r->distance, pages_after(r, e->slot), counts);
+		if (likely(!e->missed && !READ_ONCE(r->resting)))
+			dcm_hist_add_n(&r->distance, pages_after(r, e->slot),
+				       counts);
 		slot_leave(r, n);
 		e->shift = (u8)r->shift;
 		e->watched = false;
+		e->missed = false;
 		e->pause = 0;
 		slot_take(r, n);
 	}
@@ -361,10 +371,12 @@ void dcm_reuse_mapped(struct dcm_lane *lane, u32 gfn, bool fresh)
 		return;
 	}
 	n = *entry_find(r, gfn);
-	if (n != NONE)
-		r->entry[n].watched = false;
-	else if (fresh)
+	if (n == NONE && fresh) {
 		entry_add(lane->vm, gfn);
+	} else if (n != NONE) {
+		r->entry[n].watched = false;
+		r->entry[n].missed = true;
+	}
 	spin_unlock(&r->lock);
 }
 
@@ -383,23 +395,31 @@ void dcm_reuse_forget(struct dcm_vm *vm, u32 gfn)
 	spin_unlock(&r->lock);
 }
 
+static void hide_count(struct dcm_lane *lane)
+{
+	atomic64_add(1, &lane->vm->reuse->hides);
+	atomic64_sub(1, &lane->vm->reuse->tokens);
+	dcm_count(lane, DCM_C_REUSE_HIDDEN, 1);
+}
+
 /**
  * dcm_reuse_hide() - may pages come in hidden?
  * @lane: caller's lane
  * @mask: dcm_reuse_mask()
  *
- * Return: @mask, or 0: enough were hidden in this second.
+ * Return: @mask, or 0: enough were hidden lately.
  */
 u16 dcm_reuse_hide(struct dcm_lane *lane, u16 mask)
 {
 	struct dcm_reuse *r = lane->vm->reuse;
 
-	if ((u64)atomic64_read(&r->hides) >= READ_ONCE(r->most)) {
-		WRITE_ONCE(r->used_up, true);
+	if (READ_ONCE(r->resting))
+		return 0;
+	if (atomic64_read(&r->tokens) <= 0) {
+		WRITE_ONCE(r->resting, true);
 		return 0;
 	}
-	atomic64_add(1, &r->hides);
-	dcm_count(lane, DCM_C_REUSE_HIDDEN, 1);
+	hide_count(lane);
 	return mask;
 }
 
@@ -470,17 +490,37 @@ static void batch_failed(struct dcm_reuse *r, u32 gfn)
 	n = *entry_find(r, gfn);
 	if (n != NONE) {
 		r->entry[n].watched = false;
+		r->entry[n].missed = true;
 		r->entry[n].pause = PAUSE_TICKS;
 	}
 	spin_unlock(&r->lock);
 }
 
-/* How many more may be hidden in this second, at most a batch. */
+/* How many more may be hidden now, at most a batch. */
 static u32 hides_left(const struct dcm_reuse *r)
 {
-	s64 left = (s64)READ_ONCE(r->most) - atomic64_read(&r->hides);
+	s64 left = atomic64_read(&r->tokens);
 
 	return left > 0 ? (u32)min(left, (s64)BATCH) : 0;
+}
+
+/*
+ * From here on all pages are watched again. In which order they were touched before
+ * is not known; what matters is only the order since.
+ */
+static void rest_end(struct dcm_reuse *r)
+{
+	u32 slot;
+
+	WRITE_ONCE(r->resting, false);
+	for (slot = 0; slot < r->now; slot++) {
+		struct reuse_entry *e = entry_at(r, slot);
+
+		if (!e)
+			continue;
+		e->watched = false;
+		e->missed = true;
+	}
 }
 
 /* Hide what is due. */
@@ -496,19 +536,17 @@ static void pages_hide(struct dcm_lane *lane)
 		if (n && !room) {
 			/* that one would be too many */
 			r->entry[*entry_find(r, gfn[0])].watched = false;
-			WRITE_ONCE(r->used_up, true);
+			WRITE_ONCE(r->resting, true);
 			n = 0;
 		}
 		spin_unlock(&r->lock);
 		for (i = 0; i < n; i++) {
 			int err = page_hide(lane, gfn[i]);
 
-			if (!err) {
-				atomic64_add(1, &r->hides);
-				dcm_count(lane, DCM_C_REUSE_HIDDEN, 1);
-			} else if (err < 0) {
+			if (!err)
+				hide_count(lane);
+			else if (err < 0)
 				batch_failed(r, gfn[i]);
-			}
 		}
 		if (n < room || !room)
 			return;
@@ -525,25 +563,47 @@ static u64 fetches(const struct dcm_vm *vm)
 	return n;
 }
 
-/* A second is over: adapt the rate to what it cost, and to how many pages there are. */
-static void window_end(struct dcm_vm *vm, u64 now, u64 missing)
+/*
+ * How many may be hidden: so many a second, and one for 64 fetches. As soon as they
+ * are used up faster, half of the sample goes.
+ */
+static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)
 {
 	struct dcm_reuse *r = vm->reuse;
-	u64 hides = (u64)atomic64_xchg(&r->hides, 0);
+	s64 add = (s64)(most * (took / 1000) / 1000000 +
+			(missing - r->missing) / FETCHES_A_HIDE);
+	s64 hides = atomic64_xchg(&r->hides, 0), have;
+
+	r->missing = missing;
+	r->used += (u64)hides;
+	have = atomic64_add_return(add, &r->tokens);
+	if (have <= (s64)most / 2 && hides > add && r->nr > FEW) {
+		rate_halve(vm);
+		have = atomic64_add_return((s64)most / 4, &r->tokens);
+	}
+	if (have >= (s64)most * BURST) {
+		atomic64_sub(have - (s64)most * BURST, &r->tokens);
+		if (r->resting)
+			rest_end(r);
+	}
+}
+
+/* A second is over. If it took little, more pages can be watched. */
+static void window_end(struct dcm_vm *vm, u64 now, u64 most)
+{
+	struct dcm_reuse *r = vm->reuse;
 
 	r->calm++;
 	if (r->calm > CALM_WINDOWS && r->shift && r->nr < DCM_REUSE_MAX / 4 &&
-	    hides < r->most / 4)
+	    r->used < most / 8 * 3)
 		rate_set(vm, r->shift - 1);
-	WRITE_ONCE(r->used_up, false);
-	r->halved = false;
+	r->used = 0;
 	r->window_ns = now;
-	r->missing = missing;
 }
 
 /*
- * Under the lock. How long until the next tick: while 1/16 of the budget passes.
- * Longer while nothing is touched that is not near.
+ * Under the lock. How long until the next tick: while 1/8 of the budget passes.
+ * Later and later while nothing is touched that is not near.
  */
 static u64 tick_after(const struct dcm_vm *vm, u64 took)
 {
@@ -551,7 +611,7 @@ static u64 tick_after(const struct dcm_vm *vm, u64 took)
 	u64 passed = vm->reuse->passed, ns;
 
 	if (!passed)
-		return WINDOW_NS;
+		return max(min(2 * took, WINDOW_NS), TICK_MIN_NS);
 	ns = took / passed * max(near, (u64)1);
 	return max(min(ns, TICK_NS), TICK_MIN_NS);
 }
@@ -582,10 +642,10 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 	} else if (most && !READ_ONCE(vm->reuse_below)) {
 		rate_set(vm, r->shift);
 	}
+	if (most)
+		tokens_add(vm, most, took, missing);
 	if (now - r->window_ns >= WINDOW_NS)
-		window_end(vm, now, missing);
-	WRITE_ONCE(r->most,
-		   most ? most + (missing - r->missing) / FETCHES_A_HIDE : 0);
+		window_end(vm, now, most);
 	if (!(++r->ticks % VERIFY_TICKS)) {
 		u32 i;
 
@@ -595,31 +655,25 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 	r->next_ns = now + tick_after(vm, took);
 	r->passed = 0;
 	spin_unlock(&r->lock);
-	if (!READ_ONCE(r->used_up))
+	if (most && !READ_ONCE(r->resting))
 		pages_hide(lane);
-	spin_lock(&r->lock);
-	if (READ_ONCE(r->used_up) && !r->halved) {
-		rate_halve(vm);
-		r->halved = true;
-	}
-	spin_unlock(&r->lock);
 	return ms_until(now, r->next_ns);
 }
 
 /* ---- life ---- */
 
-/* For so many pages the sample has room, whatever share of them is used. */
-static u32 shift_for(u32 nr_pages)
+/* A rate by which so many pages need half of the room. */
+static u32 shift_for(u64 pages)
 {
 	u32 shift = 0;
 
-	while ((nr_pages >> DCM_ORDER_MAX >> shift) > DCM_REUSE_MAX / 2)
+	while ((pages >> DCM_ORDER_MAX >> shift) > DCM_REUSE_MAX / 2)
 		shift++;
 	return shift;
 }
 
 /* Without ops->hide touches of mapped pages would not be seen. */
-bool dcm_reuse_init(struct dcm_vm *vm)
+bool dcm_reuse_init(struct dcm_vm *vm, u64 budget)
 {
 	struct dcm_reuse *r;
 
@@ -631,8 +685,8 @@ bool dcm_reuse_init(struct dcm_vm *vm)
 		return false;
 	spin_lock_init(&r->lock);
 	entries_clear(r);
-	r->most = dcm_tune(vm, DCM_T_reuse);
-	rate_set(vm, shift_for(vm->nr_pages));
+	atomic64_set(&r->tokens, (s64)dcm_tune(vm, DCM_T_reuse));
+	rate_set(vm, shift_for(min((u64)vm->nr_pages, LIKELY * budget)));
 	return true;
 }
 

@@ -60,7 +60,7 @@ static inline void dcm_reuse_touch(struct dcm_lane *lane, u32 gfn)
 		dcm_reuse_touched(lane, gfn);
 }
 
-bool dcm_reuse_init(struct dcm_vm *vm);
+bool dcm_reuse_init(struct dcm_vm *vm, u64 budget);
 void dcm_reuse_exit(struct dcm_vm *vm);
 u64 dcm_reuse_bytes(const struct dcm_ops *ops);
 

@@ -84,7 +84,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
 	vm->habit = vzalloc(habits_nr(cfg->nr_pages) * sizeof(*vm->habit));
 	if (!dcm_chunks_init(vm, cfg->sparse) || !vm->extent || !vm->lane ||
-	    !vm->habit || !dcm_reuse_init(vm))
+	    !vm->habit || !dcm_reuse_init(vm, cfg->budget_pages))
 		goto fail;
 	for (i = 0; i < vm->nr_lanes; i++)
 		lane_init(vm, i, cfg->seed);
