@@ -40,11 +40,48 @@ def _cost(old: Reading, new: Reading) -> Cost:
     faults, zero = (b.get(n, 0) - a.get(n, 0) for n in ("FAULTS", "FAULT_ZERO"))
     ran = why.summed(ran_before, ran_after) or 0
     away = after.away.since(before.away)
-    return Cost.of(after.budget_bytes // PAGE, waits, faults, zero, ran, away)
+    reuse = after.reuse.since(before.reuse) if before.reuse and after.reuse else None
+    return Cost.of(after.budget_bytes // PAGE, waits, faults, zero, ran, away, reuse)
 
 
 def _size(pages: int | None) -> str:
     return "none known" if pages is None else format_size(pages * PAGE)
+
+
+def _lines(
+    name: str,
+    share: float,
+    now: float,
+    whole: Cost,
+    budget: int | None,
+    halves: list[int | None],
+) -> list[str]:
+    """What is advised, and how sure that is."""
+    text = [
+        f"{name}: {now * 100:.0f} % slower than with all of its memory direct, with a budget of "
+        f"{_size(whole.budget_pages)}"
+    ]
+    if budget is None:
+        why_not = (
+            "too little was fetched to tell"
+            if whole.slower(whole.budget_pages * 2) is None
+            else "no budget is enough, as new pages cost more than that"
+        )
+        return [*text, f"for {share * 100:g} %: {why_not}"]
+    if now <= share and budget == whole.budget_pages:
+        known = whole.slower(whole.budget_pages * 15 // 16) is not None
+        smaller = "no smaller one is" if known else "for smaller budgets nothing is foretold"
+        return [*text, f"that is within what was asked for; {smaller}"]
+    slower = whole.slower(budget) or 0.0
+    text.append(f"for {share * 100:g} %: a budget of {_size(budget)}, with {slower * 100:.0f} %")
+    source = f"{format_count(sum(whole.away.fetched.values()))} fetched pages"
+    if budget < whole.budget_pages and whole.reuse:
+        source = f"the touches of {format_count(whole.reuse.watched)} watched pages"
+    text.append(
+        f"from {source}; each half of the time alone says {_size(halves[0])} and "
+        f"{_size(halves[1])}"
+    )
+    return text
 
 
 def cmd_advise(args: Args) -> int:
@@ -59,9 +96,10 @@ def cmd_advise(args: Args) -> int:
     for _ in range(2):
         time.sleep(half)
         readings.append(_read(args.vm))
-    whole = _cost(readings[0], readings[2])
-    halves = [_cost(readings[i], readings[i + 1]).budget_for(share) for i in range(2)]
-    vm, now, budget = readings[2][0], whole.slower(), whole.budget_for(share)
+    vm, whole = readings[2][0], _cost(readings[0], readings[2])
+    least = -(-(vm.min_budget_bytes or 0) // PAGE)
+    halves = [_cost(readings[i], readings[i + 1]).budget_for(share, least) for i in range(2)]
+    now, budget = whole.slower(), whole.budget_for(share, least)
     fetched = sum(whole.away.fetched.values())
     if args.json:
         sizes = [None if pages is None else pages * PAGE for pages in (budget, *halves)]
@@ -79,23 +117,5 @@ def cmd_advise(args: Args) -> int:
         return 0
     if now is None:
         raise DcmError(f"VM {vm.name}: its threads did not run: try again while it works")
-    text = f"{vm.name}: {now * 100:.0f} % slower than with all of its memory direct"
-    print(f"{text}, with a budget of {_size(whole.budget_pages)}")
-    if now <= share:
-        print("that is within what was asked for; for smaller budgets nothing is foretold")
-        return 0
-    if budget is None:
-        why_not = (
-            "too little was fetched to tell"
-            if whole.slower(whole.budget_pages * 2) is None
-            else "no budget is enough, as new pages cost more than that"
-        )
-        print(f"for {share * 100:g} %: {why_not}")
-        return 0
-    slower = whole.slower(budget) or 0.0
-    print(f"for {share * 100:g} %: a budget of {_size(budget)}, with {slower * 100:.0f} %")
-    print(
-        f"from {format_count(fetched)} fetched pages; each half of the time alone says "
-        f"{_size(halves[0])} and {_size(halves[1])}"
-    )
+    print("\n".join(_lines(vm.name, share, now, whole, budget, halves)))
     return 0

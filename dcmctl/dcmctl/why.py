@@ -9,10 +9,12 @@ import time
 from dcmctl.cluster import estate
 from dcmctl.lib.errors import DcmError, UsageError, printable
 from dcmctl.lib.output import print_json
-from dcmctl.lib.units import PAGE
-from dcmctl.pager import why
+from dcmctl.lib.units import PAGE, format_count
+from dcmctl.pager import reuse, why
 
 Args = argparse.Namespace
+FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)
+MOSTLY = 0.5  # of the time lost to fetches, where it is not known
 
 
 def find(name: str) -> estate.Machine:
@@ -38,6 +40,30 @@ def _larger_line(larger: dict[float, float | None]) -> str:
     return f"  a larger budget would still fetch {', '.join(known)} the budget"
 
 
+def _curve(
+    old: estate.Machine, new: estate.Machine, now: float, lost: float | None
+) -> dict[float, float | None]:
+    """Faults a second that fetch, foretold by the budget over the present one."""
+    told: dict[float, float | None] = dict.fromkeys(FACTORS)
+    if not old.reuse or not new.reuse or not new.budget_bytes:
+        return told
+    seen, budget = new.reuse.since(old.reuse), new.budget_bytes // PAGE
+    for factor in FACTORS:
+        ratio = seen.ratio(budget, int(budget * factor))
+        if ratio is not None:
+            told[factor] = reuse.rate(now, ratio, MOSTLY if lost is None else lost)
+    return told
+
+
+def _curve_line(vm: estate.Machine, curve: dict[float, float | None]) -> str:
+    known = [f"{format_count(round(n))} with {f:g} x" for f, n in curve.items() if n is not None]
+    if known:
+        return f"  faults that fetch, a second, foretold: {', '.join(known)} the budget"
+    if vm.reuse and vm.reuse.blind > reuse.BLIND_MAX * vm.reuse.pages:
+        return "  a smaller budget: not known, as too many of its pages can't be watched"
+    return "  a smaller budget: too few touches were seen to tell"
+
+
 def seconds_of(text: str) -> float:
     """The value of --seconds."""
     try:
@@ -52,7 +78,7 @@ def seconds_of(text: str) -> float:
 def cmd_why(args: Args) -> int:
     seconds = seconds_of(args.seconds)
     old, begun = find(args.vm), time.monotonic()
-    cpu_before = why.cpu_wait_ns(old.pid) if old.pid else {}
+    times_before = why.Times.read(old.pid)
     time.sleep(seconds)
     new = find(args.vm)
     took = time.monotonic() - begun
@@ -62,13 +88,16 @@ def cmd_why(args: Args) -> int:
         raise DcmError(
             f"VM {new.name} started anew meanwhile, or its pager is of another version than dcmctl"
         )
-    cpu = why.summed(cpu_before, why.cpu_wait_ns(new.pid)) if new.pid else None
+    times = why.Times.read(new.pid)
+    cpu = why.summed(times_before.queued, times.queued)
     larger = {}
     if old.away and new.away and new.budget_bytes:
         away = new.away.since(old.away)
         more = {1.25: 4, 1.5: 2, 2.0: 1}
         larger = {f: away.still_fetched(new.budget_bytes // PAGE // by) for f, by in more.items()}
     faults, missing = (after.get(n, 0) - before.get(n, 0) for n in ("FAULTS", "FAULT_MISSING"))
+    lost = times.lost(times_before, took * 1e9, faults)
+    curve = _curve(old, new, missing / took, lost)
     if args.json:
         print_json(
             {
@@ -80,6 +109,8 @@ def cmd_why(args: Args) -> int:
                 "waited_ns": waits.ns,
                 "cpu_waited_ns": cpu,
                 "still_fetched": larger,
+                "fetches_per_s": {f: n if n is None else round(n) for f, n in curve.items()},
+                "lost_time": None if lost is None else round(lost, 3),
                 "largest": waits.largest,
                 "advice": waits.advice(new.waiting_extents),
             }
@@ -87,5 +118,6 @@ def cmd_why(args: Args) -> int:
     else:
         text = why.lines(new.name, took, waits, (faults, missing), cpu, new.waiting_extents)
         text.insert(-1, _larger_line(larger))
+        text.insert(-1, _curve_line(new, curve))
         print("\n".join(text))
     return 0

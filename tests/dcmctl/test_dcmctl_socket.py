@@ -55,6 +55,7 @@ def test_why(dcmctl: Cli, vms: Path) -> None:
             "no free frame           0.0%\n",
             "ready to run, waited ",
             "a larger budget: too little was fetched to tell",
+            "a smaller budget: too few touches were seen to tell",
             "75 % of the time is donors' answers: ",
         ):
             assert said in done.stdout, done.stdout
@@ -90,6 +91,40 @@ def test_why_tells_of_a_larger_budget(dcmctl: Cli, vms: Path) -> None:
         found = json.loads(dcmctl("why", "vm1", "--seconds", "0.1", "--json").stdout)
         assert found["still_fetched"]["1.25"] == 1
         assert found["still_fetched"]["2.0"] == 0
+
+
+def test_why_tells_of_other_budgets(dcmctl: Cli, vms: Path) -> None:
+    """As many touches at each distance up to twice the budget, of a sample of one page in 16."""
+    counters = {counter: 9 for counter, _, _ in CAUSES.values()}
+    common = {"ok": True, "budget_bytes": 16384 * 4096, "pid": os.getpid()}
+    reuse = {"watched": 2048, "pages": 32768, "blind": 0, "unknown": 0}
+    readings = [(0, 0), (1000, 900)]
+
+    def answer(_: dict[str, Any]) -> bytes:
+        faults, n = readings.pop(0) if len(readings) > 1 else readings[0]
+        now = {**counters, "FAULTS": faults, "FAULT_MISSING": faults}
+        rows = [[1024 * at, n * 16] for at in range(16)]
+        rows += [[2048 * at, n * 32] for at in range(8, 16)]
+        said = {**common, "counters": now, "reuse": {**reuse, "touches": rows}}
+        return json.dumps({**STATUS, **said}).encode() + b"\n"
+
+    with VmServer(vms, answer=answer):
+        done = dcmctl("why", "vm1", "--seconds", "0.1", "--json")
+        assert not done.stderr, done
+        found = json.loads(done.stdout)
+        told = found["fetches_per_s"]
+        assert list(told) == ["0.5", "0.75", "1.0", "1.5", "2.0"]
+        assert 0 == told["2.0"] < told["1.5"] < told["1.0"] < told["0.75"] <= told["0.5"]
+        assert told["1.0"] > 1000  # of 1000 in little more than 0.1 s
+        assert 0 <= found["lost_time"] <= 1
+        readings[:] = [(0, 0), (1000, 900)]
+        said = dcmctl("why", "vm1", "--seconds", "0.1").stdout
+        assert "  faults that fetch, a second, foretold: " in said
+        assert " with 0.5 x, " in said
+        reuse["blind"] = 10000
+        readings[:] = [(0, 0), (1000, 900)]
+        said = dcmctl("why", "vm1", "--seconds", "0.1").stdout
+        assert "a smaller budget: not known, as too many of its pages can't be watched" in said
 
 
 def test_why_fails(dcmctl: Cli, vms: Path) -> None:

@@ -22,6 +22,7 @@ from dcmctl.lib.units import format_size
 from dcmctl.libvirt import record
 from dcmctl.pager import dcmfs, hostd, settings, vmsock
 from dcmctl.pager.away import Away
+from dcmctl.pager.reuse import Reuse
 from dcmctl.pager.status import LATENCIES, DonorStatus, Fields, Latency, Status
 
 ASKERS = 8
@@ -98,6 +99,7 @@ class Machine:
     lag_bytes: int = 0  # as Status.lag_bytes
     seal: bool | None = None  # pages are encrypted before they leave
     away: Away | None = None  # None if it can't be read
+    reuse: Reuse | None = None  # None if it can't be read, or its pager has none
 
     @property
     def unprotected_bytes(self) -> int:
@@ -200,6 +202,7 @@ def _user_vm(vm: vmsock.Vm) -> tuple[Machine, Status | None]:
             error="",
             copies=status.copies,
             away=Away.of_status(Fields(answer, vm.name)),
+            reuse=Reuse.of_status(Fields(answer, vm.name)),
             exposed_bytes=status.exposed_bytes,
             lag_bytes=status.lag_bytes,
             seal=status.seal,
@@ -249,6 +252,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
     counters: dict[str, int] | None = None
     latency: dict[str, Latency] | None = None
     away: Away | None = None
+    reuse: Reuse | None = None
     why = ""
     try:
         info = dcmfs.info(Path(file.path))
@@ -256,6 +260,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
         counters = {key: value for key, value in stats.items() if " " not in key}
         latency = {kind: Latency.of_stats(stats, kind) for kind in LATENCIES}
         away = Away.of_stats(stats)
+        reuse = Reuse.of_stats(stats)
     except (DcmError, OSError) as exc:
         why = f"{file.path}: {reason(exc)}"
     return Machine(
@@ -279,6 +284,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
         error=why,
         copies=file.copies,
         away=away,
+        reuse=reuse,
         exposed_bytes=file.exposed_bytes,
         lag_bytes=file.lag_bytes,
         seal=file.seal,

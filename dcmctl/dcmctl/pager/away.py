@@ -25,9 +25,26 @@ BUCKETS_MAX = 512
 ENOUGH = 1000  # fetched pages that a forecast is made from
 
 
-def _width(floor: int) -> int:
+def bucket_width(floor: int) -> int:
     """Of a bucket of the core's histograms: eight an octave (core/hist.h)."""
     return 1 if floor < 16 else 1 << (floor.bit_length() - 4)
+
+
+def histogram(rows: object, name: str) -> dict[int, int]:
+    """The rows [floor, count] of a status answer, checked."""
+    rows = rows or []
+    if not isinstance(rows, list) or len(rows) > BUCKETS_MAX:
+        raise DcmError(f"{name} is not a short list")
+    counts: dict[int, int] = {}
+    for row in rows:
+        if not (
+            isinstance(row, list)
+            and len(row) == 2
+            and all(type(n) is int and 0 <= n < 1 << 64 for n in row)
+        ):
+            raise DcmError(f"{name}: a row is not a pair of counts")
+        counts[row[0]] = row[1]
+    return counts
 
 
 @dataclass(frozen=True)
@@ -40,20 +57,7 @@ class Away:
     @classmethod
     def of_status(cls, status: Fields) -> Away:
         """From libdcm's status answer."""
-        rows = status.raw("away") or []
-        if not isinstance(rows, list) or len(rows) > BUCKETS_MAX:
-            raise DcmError("away is not a short list")
-        fetched: dict[int, int] = {}
-        for row in rows:
-            pair = Fields({"row": row}, "away").raw("row")
-            if not (
-                isinstance(pair, list)
-                and len(pair) == 2
-                and all(type(n) is int and 0 <= n < 1 << 64 for n in pair)
-            ):
-                raise DcmError("away: a row is not a pair of counts")
-            fetched[pair[0]] = pair[1]
-        return cls(status.number("evicted_pages"), fetched)
+        return cls(status.number("evicted_pages"), histogram(status.raw("away"), "away"))
 
     @classmethod
     def of_stats(cls, stats: Mapping[str, int]) -> Away:
@@ -85,7 +89,7 @@ class Away:
             if away > 0 and held + (floor - at) * away >= more_pages:
                 return 1 - back / total
             held += max(0, floor - at) * away
-            width = _width(floor)
+            width = bucket_width(floor)
             later = 1 - min(1.0, (back + n) / self.evicted)
             room = width * (away + later) / 2
             if room > 0 and held + room >= more_pages:

@@ -118,6 +118,40 @@ def cpu_wait_ns(pid: int) -> dict[str, int]:
     return _schedstat(pid, 1)
 
 
+FAULT_KERNEL_NS = 4000  # of a thread's own CPU time a fault takes, about
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of each thread of a process, by its number: on a CPU, ready but not on one, times it ran."""
+
+    ran: dict[str, int]
+    queued: dict[str, int]
+    slices: dict[str, int]
+
+    @classmethod
+    def read(cls, pid: int | None) -> Times:
+        if pid is None:
+            return cls({}, {}, {})
+        return cls(*(_schedstat(pid, field) for field in range(3)))
+
+    def lost(self, old: Times, took_ns: float, faults: int) -> float | None:
+        """The share of the time since `old` that threads lost to `faults`; None: not known.
+
+        A thread leaves its CPU for each fault, and for other things. All these times are taken to
+        be as long as one another. Threads that did little count for nothing.
+        """
+        grown = {t: self.ran[t] - old.ran[t] for t in self.ran.keys() & old.ran.keys()}
+        busy = [t for t, ran in grown.items() if ran * 20 > sum(grown.values())]
+        whole = took_ns * len(busy)
+        if not busy or whole <= 0:
+            return None
+        away = max(0.0, whole - sum(grown[t] for t in busy))
+        times = sum(self.slices.get(t, 0) - old.slices.get(t, 0) for t in busy)
+        lost = away * min(1.0, faults / max(times, 1)) + faults * FAULT_KERNEL_NS
+        return float(min(1.0, lost / whole))
+
+
 def summed(old: Mapping[str, int], new: Mapping[str, int]) -> int | None:
     """The growth for threads that ran at both readings; None if there is none."""
     both = old.keys() & new.keys()

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What another budget gives, as foretold from a sample of pages, against exact LRU with it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import OrderedDict
+
+import pytest
+
+from dcmctl.lib.errors import DcmError
+from dcmctl.pager.advise import Cost
+from dcmctl.pager.away import Away
+from dcmctl.pager.reuse import Reuse, rate
+from dcmctl.pager.status import Fields
+from dcmctl.pager.why import CAUSES, Times, Waits
+from tests.dcmctl.test_dcmctl_away import BUDGET, SEED, floor, mixed, skewed, uniform
+
+RATE = 16  # one page of so many is watched
+WARM = 50_000
+
+
+def misses(pages: list[int], budget: int) -> int:
+    """Of exact LRU, after some time."""
+    here: OrderedDict[int, None] = OrderedDict()
+    n = 0
+    for at, page in enumerate(pages):
+        if page in here:
+            here.move_to_end(page)
+            continue
+        n += at >= WARM
+        here[page] = None
+        if len(here) > budget:
+            here.popitem(last=False)
+    return n
+
+
+def sampled(pages: list[int]) -> Reuse:
+    """What the core counts of pages that a hash chooses, if it sees each touch of them."""
+    order: OrderedDict[int, None] = OrderedDict()
+    touches: dict[int, int] = {}
+    for at, page in enumerate(pages):
+        if page * 0x9E3779B1 % (1 << 32) >= (1 << 32) // RATE:
+            continue
+        if page in order and at >= WARM:
+            distance = next(n for n, other in enumerate(reversed(order)) if other == page)
+            key = floor(distance * RATE)
+            touches[key] = touches.get(key, 0) + RATE
+        order[page] = None
+        order.move_to_end(page)
+    return Reuse(len(order), len(order) * RATE, 0, 0, touches)
+
+
+@pytest.mark.parametrize("program", [uniform, skewed])
+def test_forecast(program: object) -> None:
+    """Where LRU's curve is convex."""
+    assert callable(program)
+    pages = list(itertools.islice(program(random.Random(SEED)), 200_000))
+    seen, now = sampled(pages), misses(pages, BUDGET)
+    for factor in (0.5, 0.75, 1.25, 1.5):
+        said = seen.ratio(BUDGET, int(BUDGET * factor))
+        assert said is not None
+        real = misses(pages, int(BUDGET * factor)) / now
+        assert abs(said - real) < 0.05 + 0.05 * real, (program, factor, said, real)
+
+
+def test_loop() -> None:
+    """Of LRU's cliff a part is left: LRU-3 keeps a part of a loop, LRU none or all."""
+    pages = list(itertools.islice(mixed(random.Random(SEED)), 200_000))
+    seen = sampled(pages)
+    ratios = [seen.ratio(BUDGET, BUDGET * n // 4) for n in range(1, 9)]
+    known = [r for r in ratios if r is not None]
+    assert known == sorted(known, reverse=True)
+    assert len(known) == 8
+    loop = Reuse(500, 8000, 0, 0, {7680: 100_000})
+    assert loop.beyond(6000) == loop.beyond(1000) == 100_000
+    assert loop.beyond(7680 + 256) == pytest.approx(50_000)
+    assert loop.beyond(9000) == loop.misses(9000) == 0
+    smaller, larger = loop.ratio(4000, 2000), loop.ratio(4000, 6000)
+    assert smaller is not None
+    assert larger is not None
+    assert larger < 1 < smaller
+
+
+def test_too_little_to_tell() -> None:
+    few = Reuse(100, 1600, 0, 0, {512: 100})
+    assert few.ratio(256, 128) is None
+    much = Reuse(100, 1600, 0, 0, {512: 100_000})
+    assert much.ratio(256, 128) is not None
+    assert much.ratio(256, 32) is None  # so near touches are not seen
+    assert Reuse(100, 1600, 1000, 0, {512: 100_000}).ratio(256, 128) is None
+    assert Reuse(0, 0, 0, 0, {}).ratio(256, 128) is None
+    assert much.since(few).touches == {512: 99_900}
+
+
+def test_rate() -> None:
+    """More fetches for the same work take more time."""
+    assert rate(1000, 2, 0.0) == 2000
+    assert rate(1000, 2, 1.0) == pytest.approx(1000, abs=10)
+    assert rate(1000, 0, 1.0) == 0
+    assert rate(1000, 0.5, 0.5) == pytest.approx(667, abs=1)
+    old = Times({"1": 0, "2": 0}, {"1": 0, "2": 0}, {"1": 0, "2": 0})
+    new = Times({"1": 2_000_000, "2": 10}, {"1": 0, "2": 0}, {"1": 1000, "2": 50})
+    # 1000 times off the CPU for 8 us each; for half of these, and 4 us more, by faults
+    assert new.lost(old, 10e6, 500) == pytest.approx(0.6, abs=0.01)
+    assert new.lost(old, 10e6, 1000) == 1
+    assert new.lost(old, 10e6, 0) == 0
+    assert Times({}, {}, {}).lost(old, 10e6, 10) is None
+    assert old.lost(old, 10e6, 10) is None
+
+
+def test_a_smaller_budget_is_advised() -> None:
+    waits = Waits({**dict.fromkeys(CAUSES, 0), "donor": 100})
+    # as many touches at each distance: misses grow evenly as the budget shrinks
+    touches = {n: 100 for n in range(0, 4096, 1)}
+    buckets: dict[int, int] = {}
+    for distance, n in touches.items():
+        buckets[floor(distance)] = buckets.get(floor(distance), 0) + n
+    seen = Reuse(1000, 4096, 0, 0, buckets)
+    cost = Cost.of(2048, waits, 10, 0, 10_000, Away(0, {}), seen)
+    assert cost.slower() == pytest.approx(0.01)
+    assert cost.slower(1024) == pytest.approx(0.015, abs=0.001)
+    assert cost.budget_for(0.0151) in (1024, 1024 + 128)
+    assert cost.budget_for(0.0151, smallest=1600) == 1664
+    assert cost.budget_for(0.0101) == 2048
+    # no more than is known
+    assert cost.budget_for(1.0) == 512
+    assert Cost.of(2048, waits, 10, 0, 10_000, Away(0, {})).budget_for(1.0) == 2048
+
+
+def test_read() -> None:
+    said = {"watched": 9, "pages": 144, "blind": 16, "unknown": 3, "touches": [[0, 3], [64, 5]]}
+    want = Reuse(9, 144, 16, 3, {0: 3, 64: 5})
+    assert Reuse.of_status(Fields({"reuse": said}, "vm")) == want
+    assert Reuse.of_status(Fields({}, "vm")) is None
+    stats = {f"reuse_{name}": said[name] for name in ("watched", "pages", "blind", "unknown")}
+    known = {key: n for key, n in stats.items() if isinstance(n, int)}
+    assert Reuse.of_stats({**known, "reuse 0": 3, "reuse 64": 5, "away 0": 7}) == want
+    assert Reuse.of_stats({"away 0": 7}) is None
+    wrongs = (7, [7], [[1, -1]], [[1, True]], [[1, 2, 3]], [[0, 0]] * 513)
+    for wrong in wrongs:
+        with pytest.raises(DcmError):
+            Reuse.of_status(Fields({"reuse": {**said, "touches": wrong}}, "vm"))
