@@ -468,12 +468,13 @@ void dcm_vm_away(const struct dcm_vm *vm, struct dcm_hist *sum);
 /**
  * struct dcm_reuse_stats - how far apart the touches of pages are (reuse.c)
  * @distance: touches, by how many other pages were touched since the last one.
- *	Of those with a distance of more than a quarter of the budget none is left
+ *	Of those with a distance of more than an eighth of the budget none is left
  *	out, but at random
  * @unknown: touches of pages whose last touch is not known
  * @pages: pages that were touched, as far as is known
  * @blind: of these, pages whose next touches may go unseen
  * @watched: pages that are sampled; the other figures are scaled from these
+ * @rested_ms: for how long nothing was counted, as that would have cost too much
  */
 struct dcm_reuse_stats {
 	struct dcm_hist distance;
@@ -481,6 +482,7 @@ struct dcm_reuse_stats {
 	u64 pages;
 	u64 blind;
 	u64 watched;
+	u64 rested_ms;
 };
 
 /** dcm_vm_reuse() - what is known by now; all zero: the pager hides no pages */

@@ -12,7 +12,7 @@
  *
  *	now                                                  longest ago
  *	[ touched | touched | . . . | watched | watched | . . . ]
- *	 <-- a quarter of the budget -->          each waits for a fault
+ *	 <-- an eighth of the budget -->          each waits for a fault
  *
  * Sample: of each 64 KiB whose hash is below a bound, one page. So no block has
  * two, and one hash tells for a block; SHARDS takes pages, of which neighbours
@@ -21,11 +21,13 @@
  * doubled. A page counts for as many as the sample's rate at its last touch says.
  *
  * Seeing touches: a page that is not direct faults, one that is mapped does not.
- * So pages of the sample are hidden (ops->hide) once a quarter of the budget was
+ * So pages of the sample are hidden (ops->hide) once an eighth of the budget was
  * touched after them; nearer touches are hits with any budget of interest. A page
  * that comes in with its block, not asked for, is left hidden at once. Each next
- * touch is then a cheap fault, ops->reveal. A page that the pager can't hide
- * (pinned, part of a huge page) is tried again later, and counted as *blind*.
+ * touch is then a cheap fault, ops->reveal. Before it was hidden a page may have
+ * been touched unseen, and then its distance is less (distance_likely()). One that
+ * the pager can't hide (pinned, part of a huge page) is tried again later, and
+ * counted as *blind*.
  *
  * Bound: the tunable `reuse` hides a second, and one for 64 fetches. When that is
  * not enough the sample is halved. With few pages left, or when that is not quick
@@ -46,7 +48,7 @@
 #define HEADS DCM_REUSE_MAX
 #define NONE 0xffffu
 #define SHIFT_MAX 24u
-#define NEAR_SHARE 4 /* pages are hidden after 1/4 of the budget */
+#define NEAR_SHARE 8 /* pages are hidden after 1/8 of the budget */
 #define FEW 128u /* with so few pages the sample is not halved */
 #define BURST 2 /* seconds: what may be hidden is saved for so long */
 #define TICK_NS (100ull * 1000 * 1000)
@@ -69,11 +71,13 @@
  * @pause: ticks until it is tried again, as it could not be hidden
  * @watched: the next access to it will be seen
  * @missed: since its last touch, others may have gone unseen
+ * @near: pages that had been touched after it when it was hidden, or 0
  */
 struct reuse_entry {
 	u32 gfn;
 	u16 slot;
 	u16 next;
+	u32 near;
 	u8 shift;
 	u8 pause;
 	bool watched;
@@ -99,6 +103,7 @@ struct reuse_entry {
  * @tokens: how many more may be
  * @used: pages hidden in this window
  * @resting: no page is hidden until enough may be
+ * @rested_ns: for how long in all, until the last tick
  * @calm: windows since the rate was halved
  * @window_ns: when the window began
  * @missing: fetches until the last tick
@@ -124,6 +129,7 @@ struct dcm_reuse {
 	atomic64_t tokens;
 	u64 used;
 	bool resting;
+	u64 rested_ns;
 	u32 calm;
 	u64 window_ns;
 	u64 missing;
@@ -314,6 +320,22 @@ static void entries_clear(struct dcm_reuse *r)
 
 /* ---- what faults say ---- */
 
+/*
+ * A page was touched when @pages others had been touched since its last touch that was
+ * seen. It was not watched until @near of them. If touches come at random, the time
+ * that it was watched in vain, @pages - @near, says how often: a page that is then
+ * touched soon was likely touched before, too. 1 - e^-x is x / (1 + x/2 + x^2/12).
+ */
+static u64 distance_likely(u64 pages, u64 near)
+{
+	u64 rest = pages - min(near, pages), x;
+
+	if (!near)
+		return pages;
+	x = min(256 * near / max(rest, (u64)1), (u64)3 * 256);
+	return rest + min(rest, near * 65536 / (65536 + 128 * x + x * x / 12));
+}
+
 /**
  * dcm_reuse_touched() - an access to a page of the sample has come here
  * @lane: caller's lane
@@ -343,12 +365,15 @@ void dcm_reuse_touched(struct dcm_lane *lane, u32 gfn)
 	} else {
 		e = &r->entry[n];
 		if (likely(!e->missed && !READ_ONCE(r->resting)))
-			dcm_hist_add_n(&r->distance, pages_after(r, e->slot),
+			dcm_hist_add_n(&r->distance,
+				       distance_likely(pages_after(r, e->slot),
+						       e->near),
 				       counts);
 		slot_leave(r, n);
 		e->shift = (u8)r->shift;
 		e->watched = false;
 		e->missed = false;
+		e->near = 0;
 		e->pause = 0;
 		slot_take(r, n);
 	}
@@ -477,6 +502,8 @@ static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most, bool tick)
 			continue;
 		}
 		e->watched = true;
+		if (!e->near)
+			e->near = (u32)min(pages_after(r, slot), (u64)U32_MAX);
 		gfn[n++] = e->gfn;
 	}
 	return n;
@@ -602,7 +629,7 @@ static void window_end(struct dcm_vm *vm, u64 now, u64 most)
 }
 
 /*
- * Under the lock. How long until the next tick: while 1/8 of the budget passes.
+ * Under the lock. How long until the next tick: while 1/16 of the budget passes.
  * Later and later while nothing is touched that is not near.
  */
 static u64 tick_after(const struct dcm_vm *vm, u64 took)
@@ -635,6 +662,8 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 	missing = fetches(vm);
 	spin_lock(&r->lock);
 	took = min(now - r->tick_ns, WINDOW_NS);
+	if (READ_ONCE(r->resting))
+		r->rested_ns += now - r->tick_ns;
 	r->tick_ns = now;
 	if (!most && READ_ONCE(vm->reuse_below)) {
 		WRITE_ONCE(vm->reuse_below, 0);
@@ -713,6 +742,7 @@ void dcm_vm_reuse(const struct dcm_vm *vm, struct dcm_reuse_stats *st)
 	st->unknown = r->unknown;
 	st->pages = r->pages;
 	st->watched = r->nr;
+	st->rested_ms = r->rested_ns / 1000000;
 	for (i = 0; i < r->now; i++) {
 		const struct reuse_entry *e = entry_at(r, i);
 

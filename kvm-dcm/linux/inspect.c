@@ -64,6 +64,7 @@ static void reuse_show(struct seq_file *m, const struct dcm_vm *core,
 		   st->pages);
 	seq_printf(m, "reuse_blind %llu\nreuse_unknown %llu\n", st->blind,
 		   st->unknown);
+	seq_printf(m, "reuse_rested_ms %llu\n", st->rested_ms);
 	for (i = 0; i < DCM_HIST_BUCKETS; i++)
 		if (st->distance.bucket[i])
 			seq_printf(m, "reuse %llu %llu\n", dcm_hist_floor(i),

@@ -75,6 +75,7 @@ static json_t *reuse_json(struct dcm_pager *pg)
 	json_put(o, "pages", st.pages);
 	json_put(o, "blind", st.blind);
 	json_put(o, "unknown", st.unknown);
+	json_put(o, "rested_ms", st.rested_ms);
 	json_object_set_new(o, "touches", buckets_json(&st.distance));
 	return o;
 }

@@ -189,7 +189,7 @@ static void run(struct fake_backend *fb, program *access)
 }
 
 /*
- * Touches that are nearer than a quarter of the budget go unseen, so the share of all
+ * Touches that are nearer than an eighth of the budget go unseen, so the share of all
  * accesses is what the test counts; the core knows the accesses it saw.
  */
 static void compare(program *access, bool blocks, u32 bound, const char *name)
