@@ -12,6 +12,7 @@ from dcmctl.lib.output import print_json
 from dcmctl.lib.units import PAGE, format_count, format_size
 from dcmctl.pager import why
 from dcmctl.pager.advise import Cost
+from dcmctl.pager.reuse import fetched_used
 from dcmctl.why import find, seconds_of
 
 Args = argparse.Namespace
@@ -41,7 +42,8 @@ def _cost(old: Reading, new: Reading) -> Cost:
     ran = why.summed(ran_before, ran_after) or 0
     away = after.away.since(before.away)
     reuse = after.reuse.since(before.reuse) if before.reuse and after.reuse else None
-    return Cost.of(after.budget_bytes // PAGE, waits, faults, zero, ran, away, reuse)
+    fetched = fetched_used(a, b)
+    return Cost.of(after.budget_bytes // PAGE, waits, faults, zero, ran, away, reuse, fetched)
 
 
 def _size(pages: int | None) -> str:

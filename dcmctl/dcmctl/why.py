@@ -48,8 +48,9 @@ def _curve(
     if not old.reuse or not new.reuse or not new.budget_bytes:
         return told
     seen, budget = new.reuse.since(old.reuse), new.budget_bytes // PAGE
+    fetched = reuse.fetched_used(old.counters or {}, new.counters or {})
     for factor in FACTORS:
-        ratio = seen.ratio(budget, int(budget * factor))
+        ratio = seen.ratio(budget, int(budget * factor), fetched)
         if ratio is not None:
             told[factor] = reuse.rate(now, ratio, MOSTLY if lost is None else lost)
     return told

@@ -12,7 +12,7 @@ import pytest
 from dcmctl.lib.errors import DcmError
 from dcmctl.pager.advise import Cost
 from dcmctl.pager.away import Away
-from dcmctl.pager.reuse import Reuse, rate
+from dcmctl.pager.reuse import Reuse, fetched_used, rate
 from dcmctl.pager.status import Fields
 from dcmctl.pager.why import CAUSES, Times, Waits
 from tests.dcmctl.test_dcmctl_away import BUDGET, SEED, floor, mixed, skewed, uniform
@@ -66,7 +66,7 @@ def test_forecast(program: object) -> None:
 
 
 def test_loop() -> None:
-    """Of LRU's cliff a part is left: LRU-3 keeps a part of a loop, LRU none or all."""
+    """LRU's cliff."""
     pages = list(itertools.islice(mixed(random.Random(SEED)), 200_000))
     seen = sampled(pages)
     ratios = [seen.ratio(BUDGET, BUDGET * n // 4) for n in range(1, 9)]
@@ -76,11 +76,32 @@ def test_loop() -> None:
     loop = Reuse(500, 8000, 0, 0, {7680: 100_000})
     assert loop.beyond(6000) == loop.beyond(1000) == 100_000
     assert loop.beyond(7680 + 256) == pytest.approx(50_000)
-    assert loop.beyond(9000) == loop.misses(9000) == 0
-    smaller, larger = loop.ratio(4000, 2000), loop.ratio(4000, 6000)
-    assert smaller is not None
-    assert larger is not None
-    assert larger < 1 < smaller
+    assert loop.beyond(9000) == 0
+    assert loop.ratio(4000, 2000) == loop.ratio(4000, 6000) == 1
+    # as much is fetched as with any budget: that says nothing
+    assert loop.worth(4000, 50_000) == 1
+
+
+def test_a_budget_is_worth_less() -> None:
+    """More is fetched than LRU would: the budget is as good as a smaller one."""
+    buckets: dict[int, int] = {}
+    for distance in range(4096):
+        buckets[floor(distance)] = buckets.get(floor(distance), 0) + 1000
+    seen = Reuse(1000, 4096, 0, 0, buckets)
+    exact = seen.beyond(2048)
+    assert seen.worth(2048, exact) == 1
+    assert seen.worth(2048, 0) == 1
+    assert 0.5 < seen.worth(2048, exact * 1.3) < 1 < seen.worth(2048, exact * 0.8)
+    less, same = seen.ratio(2048, 3072, exact * 1.3), seen.ratio(2048, 3072, exact)
+    assert less is not None
+    assert same is not None
+    assert less > same
+    rested = Reuse(1000, 4096, 0, 0, buckets, 1000)
+    assert rested.worth(2048, exact * 1.3) == 1
+    old = {"FAULT_MISSING": 5, "PREFETCHED": 0}
+    new = {"FAULT_MISSING": 10, "PREFETCHED": 100, "PREFETCH_SEEN": 4, "PREFETCH_HIT": 1}
+    assert fetched_used(old, new) == 5 + 100 / 4 / 2
+    assert fetched_used(old, {"FAULT_MISSING": 10, "PREFETCHED": 100}) == 55
 
 
 def test_too_little_to_tell() -> None:
@@ -130,13 +151,13 @@ def test_a_smaller_budget_is_advised() -> None:
 
 
 def test_read() -> None:
-    said = {"watched": 9, "pages": 144, "blind": 16, "unknown": 3, "touches": [[0, 3], [64, 5]]}
-    want = Reuse(9, 144, 16, 3, {0: 3, 64: 5})
-    assert Reuse.of_status(Fields({"reuse": said}, "vm")) == want
+    said = {"watched": 9, "pages": 144, "blind": 16, "unknown": 3, "rested_ms": 7}
+    want = Reuse(9, 144, 16, 3, {0: 3, 64: 5}, 7)
+    whole = {**said, "touches": [[0, 3], [64, 5]]}
+    assert Reuse.of_status(Fields({"reuse": whole}, "vm")) == want
     assert Reuse.of_status(Fields({}, "vm")) is None
-    stats = {f"reuse_{name}": said[name] for name in ("watched", "pages", "blind", "unknown")}
-    known = {key: n for key, n in stats.items() if isinstance(n, int)}
-    assert Reuse.of_stats({**known, "reuse 0": 3, "reuse 64": 5, "away 0": 7}) == want
+    stats = {f"reuse_{name}": n for name, n in said.items()}
+    assert Reuse.of_stats({**stats, "reuse 0": 3, "reuse 64": 5, "away 0": 7}) == want
     assert Reuse.of_stats({"away 0": 7}) is None
     wrongs = (7, [7], [[1, -1]], [[1, True]], [[1, 2, 3]], [[0, 0]] * 513)
     for wrong in wrongs:

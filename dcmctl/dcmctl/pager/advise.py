@@ -32,6 +32,7 @@ class Cost:
     ran_ns: int  # CPU time of its threads, without the pager's
     away: Away
     reuse: Reuse | None = None
+    fetched: float = 0.0  # pages, and used
 
     @classmethod
     def of(
@@ -43,10 +44,11 @@ class Cost:
         ran_ns: int,
         away: Away,
         reuse: Reuse | None = None,
+        fetched: float = 0.0,
     ) -> Cost:
         """This host's own work is shared out evenly among faults."""
         new = waits.ns["here"] * zero / faults if faults else 0.0
-        return cls(budget_pages, waits.total - new, new, ran_ns, away, reuse)
+        return cls(budget_pages, waits.total - new, new, ran_ns, away, reuse, fetched)
 
     def slower(self, pages: int | None = None) -> float | None:
         """By which share it is slower than all direct, now or with so large a budget.
@@ -57,7 +59,8 @@ class Cost:
         if pages is not None and pages > self.budget_pages:
             still = self.away.still_fetched(pages - self.budget_pages)
         elif pages is not None and pages < self.budget_pages:
-            still = self.reuse.ratio(self.budget_pages, pages) if self.reuse else None
+            seen = self.reuse
+            still = seen.ratio(self.budget_pages, pages, self.fetched) if seen else None
         if still is None or self.ran_ns <= 0:
             return None
         return (self.back_ns * still + self.new_ns) / self.ran_ns

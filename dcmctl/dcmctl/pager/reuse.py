@@ -3,25 +3,26 @@
 
 The core notes, for each touch of a page of its sample, how many other pages were touched since the
 last one (core/reuse.c). With LRU and a budget of c pages, touches farther apart than c need a
-fetch. LRU-3 is not LRU: of a loop over more than its budget LRU keeps nothing, and LRU-3 keeps what
-Proactive has room for. A policy that keeps parts of loops is as good as the convex hull of LRU's
-curve (Beckmann and Sanchez, Talus, HPCA'15). So a share KEEPS of what is foretold is the hull's,
-the rest LRU's own. Where the curve is convex they are the same.
+fetch. LRU-3 is not LRU, and a part of the budget has pages that were fetched with others and are
+not used. So the present budget is as good as another for LRU, about the one with which LRU would
+miss what is measured now; any other budget is taken to be as good in proportion.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from dcmctl.lib.errors import DcmError
 from dcmctl.pager.away import BUCKETS_MAX, bucket_width, histogram
 from dcmctl.pager.status import Fields
 
 ENOUGH = 200  # touches of the sample that a forecast is made from
-KEEPS = 0.7  # proactive_share
+STEPS = 32  # of a budget, that are looked at
+RESTED_MAX_MS = 50  # of a time of which all touches are taken to be counted
 LOST_MAX = 0.99  # of the time: some work is done in the rest
+AHEAD = 0.5  # of the pages fetched ahead and used: as much as fits what was measured best
 NEAR = 0.25  # of the budget: nearer touches, and what goes wrong with them, are left out
 BLIND_MAX = 0.25  # of all pages: with more, too many touches may go unseen
 
@@ -35,6 +36,11 @@ class Reuse:
     blind: int  # of these, pages whose touches may go unseen
     unknown: int  # touches of pages whose last touch is not known
     touches: dict[int, int]
+    rested_ms: int = 0  # for how long no touches were counted
+
+    @property
+    def rested(self) -> bool:
+        return self.rested_ms > RESTED_MAX_MS
 
     @classmethod
     def of_status(cls, status: Fields) -> Reuse | None:
@@ -48,6 +54,7 @@ class Reuse:
             f.number("blind"),
             f.number("unknown"),
             histogram(f.raw("touches"), "reuse"),
+            f.number("rested_ms"),
         )
 
     @classmethod
@@ -64,6 +71,7 @@ class Reuse:
             stats.get("reuse_blind", 0),
             stats.get("reuse_unknown", 0),
             {int(floor): n for floor, n in rows.items() if floor.isdigit()},
+            stats.get("reuse_rested_ms", 0),
         )
 
     def since(self, old: Reuse) -> Reuse:
@@ -75,6 +83,7 @@ class Reuse:
             self.blind,
             max(0, self.unknown - old.unknown),
             {floor: n for floor, n in touches.items() if n > 0},
+            max(0, self.rested_ms - old.rested_ms),
         )
 
     def beyond(self, pages: float) -> float:
@@ -85,40 +94,33 @@ class Reuse:
             n += touches * min(1.0, max(0.0, (floor + width - pages) / width))
         return n
 
-    @cached_property
-    def _hull(self) -> list[tuple[float, float]]:
-        """Corners of the lower convex hull of beyond()."""
-        corners: list[tuple[float, float]] = []
-        edges = {0, *self.touches, *(f + bucket_width(f) for f in self.touches)}
-        for x, y in ((float(edge), self.beyond(edge)) for edge in sorted(edges)):
-            while len(corners) > 1:
-                (x1, y1), (x2, y2) = corners[-2:]
-                if (y2 - y1) * (x - x1) < (y - y1) * (x2 - x1):
-                    break
-                corners.pop()
-            corners.append((x, y))
-        return corners
+    def worth(self, now: int, fetched: float) -> float:
+        """By which factor LRU's budget would be smaller, or larger, than the present one.
 
-    def _hull_at(self, pages: float) -> float:
-        for (x1, y1), (x2, y2) in zip(self._hull, self._hull[1:], strict=False):
-            if x1 <= pages <= x2:
-                return y1 + (y2 - y1) * (pages - x1) / (x2 - x1)
-        return 0.0
+        `fetched`: pages that were fetched, and used. Where the curve is flat that says little,
+        and a factor far from 1 has to be worth it.
+        """
+        if self.rested or fetched <= 0:
+            return 1.0
 
-    def misses(self, pages: float) -> float:
-        """Touches that would need a fetch with so large a budget."""
-        return KEEPS * self._hull_at(pages) + (1 - KEEPS) * self.beyond(pages)
+        def off(factor: float) -> float:
+            misses = max(self.beyond(now * factor), 1.0)
+            return abs(math.log(misses / fetched)) + abs(math.log(factor)) / 2
 
-    def ratio(self, now: int, other: int) -> float | None:
+        return min((step / STEPS for step in range(STEPS // 2, STEPS + STEPS // 4 + 1)), key=off)
+
+    def ratio(self, now: int, other: int, fetched: float = 0) -> float | None:
         """Misses with another budget over those with the present one; None: not known.
 
-        Touches within NEAR of the present budget are not all seen.
+        `fetched` as for worth(). Touches within NEAR of the present budget are not all seen.
         """
         if not self.pages or self.blind > BLIND_MAX * self.pages or other < now * NEAR:
             return None
-        if self.beyond(now) * self.watched / self.pages < ENOUGH:
+        worth = self.worth(now, fetched)
+        misses = self.beyond(now * worth)
+        if misses * self.watched / self.pages < ENOUGH:
             return None
-        return self.misses(other) / self.misses(now)
+        return self.beyond(other * worth) / misses
 
 
 def rate(now: float, ratio: float, lost: float) -> float:
@@ -128,3 +130,10 @@ def rate(now: float, ratio: float, lost: float) -> float:
     shrinks with them.
     """
     return now * ratio / (1 + min(lost, LOST_MAX) * (ratio - 1))
+
+
+def fetched_used(old: Mapping[str, int], new: Mapping[str, int]) -> float:
+    """Pages that were fetched between two readings of a VM's counters, and used."""
+    names = ("FAULT_MISSING", "PREFETCHED", "PREFETCH_SEEN", "PREFETCH_HIT")
+    missing, ahead, seen, hit = (new.get(n, 0) - old.get(n, 0) for n in names)
+    return missing + ahead * AHEAD * (hit / seen if seen > 0 else 1.0)
