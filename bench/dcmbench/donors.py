@@ -142,12 +142,12 @@ def donor(
         kill_group(proc)
 
 
-def ask_pager(path: Path) -> dict[str, Any]:
-    """The status of the pager that listens there."""
+def ask_pager(path: Path, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A pager's answer to a request, or its status, by its socket."""
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(1.0)
         s.connect(os.fspath(path))
-        s.sendall(b'{"cmd":"status"}\n')
+        s.sendall(json.dumps(request or {"cmd": "status"}).encode() + b"\n")
         answer = b""
         while not answer.endswith(b"\n"):
             data = s.recv(65536)
@@ -156,6 +156,12 @@ def ask_pager(path: Path) -> dict[str, Any]:
             answer += data
     found = json.loads(answer)
     return found if isinstance(found, dict) else {}
+
+
+def tune(path: Path, name: str, value: int) -> None:
+    """Set a tunable of a pager."""
+    if not ask_pager(path, {"cmd": "set", "name": name, "value": value}).get("ok"):
+        raise BenchError(f"{path.stem}: {name} could not be set to {value}")
 
 
 class StatusSampler(threading.Thread):

@@ -240,6 +240,13 @@ def _dcmctl(ctx: Context, d: donors.Donor, way: str, budget: int) -> list[str]:
     ]
 
 
+@contextlib.contextmanager
+def paged(ctx: Context, way: str, budget: int) -> Iterator[list[str]]:
+    """While a donor is there: what a program is started with to be paged."""
+    with _donor(ctx, way) as d:
+        yield _dcmctl(ctx, d, way, budget)
+
+
 def alone(
     ctx: Context, app: App, folder: Path, size: inputs.Size, env: dict[str, str]
 ) -> Outcome:

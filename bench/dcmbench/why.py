@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The row why: what `dcmctl why` foretells for other budgets, against what they give.
+
+Each program runs with half of its memory as the budget, and `dcmctl why` foretells the faults a
+second that would fetch with 0.5, 0.75 and 1.5 times that. Then it runs with these. Two programs
+touch memory in a known order, two are real ones. Besides: what it costs that pages are hidden for
+this, as CPU time for each fetch with the tunable `reuse` on over off, in turns of the same run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dcmbench import donors, host, inputs, programs
+from dcmbench.context import MIB, Context
+from dcmbench.host import BenchError
+from dcmbench.report import Row, median, row
+
+FACTORS = (0.5, 0.75, 1.5)
+PATTERNS = {"uniform": "rand", "skewed": "skew"}
+REAL = ("redis", "mawk")
+# Of a real program's run: when it is looked at, and for how long. Before, it fills its memory.
+WARM_S, LOOK_S = 5.0, 5.0
+START_S = 8.0  # until dcmctl runs, on a busy machine
+TURNS, TURN_S = 12, 1.5
+COST_MAX = 0.01
+LOW, HIGH = 0.8, 1.25
+Why = dict[str, Any]
+
+
+def _dcmctl(ctx: Context, *words: str) -> Why:
+    done = subprocess.run(
+        [ctx.root / "bin" / "dcmctl", *words, "--json"],
+        env=programs.environment(ctx),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode:
+        raise BenchError(f"dcmctl {' '.join(words)}: {done.stderr.strip()[-200:]}")
+    found: Why = json.loads(done.stdout)
+    return found
+
+
+def _socket(ctx: Context, running: threading.Thread) -> str:
+    """Of the one pager that runs."""
+    folder = Path(ctx.environment["DCM_RUNTIME_DIR"]) / "vm"
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and running.is_alive():
+        for path in folder.glob("*.sock"):
+            return os.fspath(path)
+        time.sleep(0.05)
+    raise BenchError("the program has no pager, or has ended")
+
+
+@contextlib.contextmanager
+def _beside(ctx: Context, run: Callable[[], object]) -> Iterator[str]:
+    """While a program runs: its pager's socket. It is waited for."""
+    failed: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            run()
+        except (BenchError, OSError) as e:
+            failed.append(e)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    try:
+        yield _socket(ctx, thread)
+    except (BenchError, OSError) as e:
+        failed.append(e)
+    thread.join()
+    if failed:
+        raise BenchError("; ".join(str(e) for e in failed))
+
+
+@contextlib.contextmanager
+def _access(ctx: Context, pattern: str, budget: int, seconds: float) -> Iterator[str]:
+    with donors.donor(ctx.donord, ctx.scratch / "donor") as d:
+        config = donors.pager_config(
+            ctx.scratch / "why.ini", d.unix, d.keys, budget, 2 * ctx.footprint
+        )
+        argv: list[str | os.PathLike[str]] = [ctx.program("access"), "--pager", config]
+        argv += ["--pages", str(ctx.pages), "--pattern", pattern, "--write", "20"]
+        argv += ["--seconds", str(seconds)]
+
+        def run() -> None:
+            host.run(argv, timeout=seconds + 60, env=ctx.environment).json()
+
+        with _beside(ctx, run) as socket:
+            yield socket
+
+
+def _synthetic(ctx: Context, pattern: str, budget: int) -> Why:
+    warm, look = (1.0, 1.0) if ctx.tiny else (WARM_S / 2, LOOK_S)
+    with _access(ctx, pattern, budget, warm + look + START_S) as socket:
+        time.sleep(warm)
+        return _dcmctl(ctx, "why", socket, "--seconds", str(look))
+
+
+def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int) -> Why:
+    folder, env = inputs.make(ctx.cache, size), programs.environment(ctx)
+    warm, look = (0.5, 0.5) if ctx.tiny else (WARM_S, LOOK_S)
+    with programs.paged(ctx, "shm", budget) as prefix:
+
+        def run() -> None:
+            programs.run(
+                ctx,
+                app,
+                folder,
+                size,
+                prefix=prefix,
+                env=env,
+                timeout=programs.PLAIN_MAX_S,
+                cgroup=None,
+            )
+
+        with _beside(ctx, run) as socket:
+            time.sleep(warm)
+            return _dcmctl(ctx, "why", socket, "--seconds", str(look))
+
+
+def _ratios(now: Why, others: Mapping[float, Why]) -> dict[float, float]:
+    """Foretold over measured, by the budget."""
+    found = {}
+    for factor, other in others.items():
+        told = now["fetches_per_s"][str(factor)]
+        if told is None:
+            raise BenchError(f"nothing is foretold for {factor:g} x")
+        found[factor] = told / max(other["missing"] / other["seconds"], 1.0)
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU time of a process, the pager's threads included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _cost(ctx: Context) -> tuple[float, float]:
+    """CPU time for each fetch with hiding over without, less one; and pages hidden a second."""
+    turns = 4 if ctx.tiny else TURNS
+    used: dict[bool, list[float]] = {True: [], False: []}
+    hidden = 0
+    with _access(ctx, "rand", ctx.footprint // 2, turns * (TURN_S + 0.6) + START_S) as socket:
+        time.sleep(1.0 if ctx.tiny else WARM_S / 2)
+        for turn in range(turns):
+            on = turn % 2 == 0
+            donors.tune(Path(socket), "reuse", 500 if on else 0)
+            time.sleep(0.3)
+            before = donors.ask_pager(Path(socket))
+            cpu = _cpu_s(before["pid"])
+            time.sleep(TURN_S)
+            after = donors.ask_pager(Path(socket))
+            cpu = _cpu_s(after["pid"]) - cpu
+            old, new = before["counters"], after["counters"]
+            used[on].append(cpu / max(new["FAULT_MISSING"] - old["FAULT_MISSING"], 1))
+            hidden += new["REUSE_HIDDEN"] - old["REUSE_HIDDEN"]
+    pairs = [a / b - 1 for a, b in zip(used[True], used[False], strict=True)]
+    return median(pairs), hidden / (len(used[True]) * TURN_S)
+
+
+def why(ctx: Context) -> Row:
+    size = inputs.SMALL if ctx.tiny else inputs.FULL
+    inputs.warm(inputs.make(ctx.cache, size))
+    ratios: dict[str, dict[float, float]] = {}
+    said: list[str] = []
+
+    def judge(name: str, budget: int, look: Callable[[int], Why]) -> None:
+        try:
+            now = look(budget)
+            others = {f: look(int(budget * f) & ~0xFFFF) for f in FACTORS}
+            ratios[name] = _ratios(now, others)
+            pace = now["missing"] / now["seconds"]
+            text = f"{pace:.0f} a second with {budget // MIB} MiB: " + ", ".join(
+                f"{r:.2f} at {f:g} x ({others[f]['missing'] / others[f]['seconds']:.0f})"
+                for f, r in ratios[name].items()
+            )
+        except (BenchError, OSError, subprocess.SubprocessError) as e:
+            text = f"not measured: {e}"
+        said.append(f"{name} {text}")
+        ctx.progress.say(f"why: {said[-1]}")
+
+    for name, pattern in PATTERNS.items():
+        judge(name, ctx.footprint // 2, lambda b, p=pattern: _synthetic(ctx, p, b))  # type: ignore[misc]
+    for app in [*programs.catalogue(ctx, size), *programs.more()]:
+        if app.name not in REAL:
+            continue
+        plain = programs.alone(
+            ctx, app, inputs.make(ctx.cache, size), size, programs.environment(ctx)
+        )
+        judge(app.name, plain.rss // 2 & ~0xFFFF, lambda b, a=app: _real(ctx, a, size, b))  # type: ignore[misc]
+    cost, hidden = _cost(ctx)
+    every = [r for found in ratios.values() for r in found.values()]
+    if not every:
+        raise BenchError("; ".join(said))
+    worst = max(every, key=lambda r: max(r, 1 / max(r, 1e-9)))
+    ok = len(ratios) == len(said) and all(LOW <= r <= HIGH for r in every) and cost <= COST_MAX
+    detail = (
+        "foretold over measured: " + "; ".join(said) + f". Hiding {hidden:.0f} pages a second took "
+        f"{cost * 100:.1f} % of the CPU time (median of pairs of turns, uniform), the target is at "
+        f"most {COST_MAX * 100:.0f} %. A donor on this host by shared memory."
+    )
+    raw = {name: {str(f): r for f, r in found.items()} for name, found in ratios.items()}
+    return row("why", worst, ok, detail, {"ratios": raw, "cost": cost, "hidden_per_s": hidden})
