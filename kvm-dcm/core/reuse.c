@@ -16,7 +16,7 @@
  *
  * Sample: of each 64 KiB whose hash is below a bound, one page. So no block has
  * two, and one hash tells for a block; SHARDS takes pages, of which neighbours
- * tell the same. There is room for %DCM_REUSE_MAX: when they are too many the
+ * tell the same. There is room for %DCM_WATCHED_MAX: when they are too many the
  * bound is halved, and pages above it are dropped. When they are few it is
  * doubled. A page counts for as many as the sample's rate at its last touch says.
  *
@@ -35,18 +35,12 @@
  * are saved, and then each page's second touch is the first that counts.
  * Pagers without ops->hide have no sample.
  *
- * Time is a slot number: each touch takes the next slot, and a sum tree over
- * slots (Fenwick, 1994) gives how many pages were touched after any of them. When
- * slots run out the entries move together.
- *
  * Locking: one lock, which faults only try; a touch that finds it taken is not
  * counted. No block's lock is taken under it, or the other way round.
  */
 #include "internal.h"
+#include "watched.h"
 
-#define SLOTS (2 * DCM_REUSE_MAX)
-#define HEADS DCM_REUSE_MAX
-#define NONE 0xffffu
 #define SHIFT_MAX 24u
 #define NEAR_SHARE 8 /* pages are hidden after 1/8 of the budget */
 #define FEW 128u /* with so few pages the sample is not halved */
@@ -63,39 +57,10 @@
 #define CALM_WINDOWS 4u /* without a halving, before the bound is doubled */
 
 /**
- * struct reuse_entry - a page of the sample
- * @gfn: the page
- * @slot: when it was touched last
- * @next: the next with the same hash, or the next that is free
- * @shift: it counts for %DCM_BLOCK_MAX << @shift pages
- * @pause: ticks until it is tried again, as it could not be hidden
- * @watched: the next access to it will be seen
- * @missed: since its last touch, others may have gone unseen
- * @near: pages that had been touched after it when it was hidden, or 0
- */
-struct reuse_entry {
-	u32 gfn;
-	u16 slot;
-	u16 next;
-	u32 near;
-	u8 shift;
-	u8 pause;
-	bool watched;
-	bool missed;
-};
-
-/**
  * struct dcm_reuse - a VM's sample
  * @lock: guards all but @hides and @tokens
  * @shift: rate: one page of 2^@shift * 64 KiB
- * @nr: entries in use
- * @now: next slot
- * @free: first entry not in use
- * @head: of each hash, its first entry
- * @at: the entry of each slot
- * @tree: sums of pages over slots
- * @entry: the pages
- * @pages: that all of them count for
+ * @watched: its pages
  * @passed: pages that touches counted for since the last tick
  * @unknown: touches of pages that have content, and whose last touch is not known
  * @distance: touches by distance in pages; counts are scaled, too
@@ -114,14 +79,7 @@ struct reuse_entry {
 struct dcm_reuse {
 	spinlock_t lock;
 	u32 shift;
-	u32 nr;
-	u32 now;
-	u16 free;
-	u16 head[HEADS];
-	u16 at[SLOTS];
-	u64 tree[SLOTS + 1];
-	struct reuse_entry entry[DCM_REUSE_MAX];
-	u64 pages;
+	struct dcm_watched watched;
 	u64 passed;
 	u64 unknown;
 	struct dcm_hist distance;
@@ -138,121 +96,17 @@ struct dcm_reuse {
 	u64 ticks;
 };
 
-static u64 pages_of(u32 shift)
+/* ---- rate ---- */
+
+static u32 pages_of(u32 shift)
 {
-	return (u64)DCM_BLOCK_MAX << shift;
+	return (u32)DCM_BLOCK_MAX << shift;
 }
 
 static void rate_set(struct dcm_vm *vm, u32 shift)
 {
 	vm->reuse->shift = shift;
 	WRITE_ONCE(vm->reuse_below, 1ull << (32 - shift));
-}
-
-/* ---- slots ---- */
-
-static void tree_add(struct dcm_reuse *r, u32 slot, s64 pages)
-{
-	u32 i;
-
-	for (i = slot + 1; i <= SLOTS; i += i & -i)
-		r->tree[i] += (u64)pages;
-	WRITE_ONCE(r->pages, r->pages + (u64)pages);
-}
-
-/* Pages touched after that slot. */
-static u64 pages_after(const struct dcm_reuse *r, u32 slot)
-{
-	u64 until = 0;
-	u32 i;
-
-	for (i = slot + 1; i; i -= i & -i)
-		until += r->tree[i];
-	return r->pages - until;
-}
-
-/* The first slot after which no more than @pages were touched; or SLOTS. */
-static u32 slot_after(const struct dcm_reuse *r, u64 pages)
-{
-	u64 left = r->pages - min(r->pages, pages);
-	u32 at = 0, step;
-
-	for (step = SLOTS; step; step /= 2) {
-		if (at + step > SLOTS || r->tree[at + step] >= left)
-			continue;
-		at += step;
-		left -= r->tree[at];
-	}
-	return at;
-}
-
-/* Entries move together, oldest first; what each counts for may have changed. */
-static void slots_pack(struct dcm_reuse *r)
-{
-	u32 from, to = 0, i;
-
-	memset(r->tree, 0, sizeof(r->tree));
-	WRITE_ONCE(r->pages, 0);
-	for (from = 0; from < r->now; from++) {
-		u16 n = r->at[from];
-
-		if (n == NONE)
-			continue;
-		r->at[from] = NONE;
-		r->at[to] = n;
-		r->entry[n].slot = (u16)to;
-		r->tree[to + 1] = pages_of(r->entry[n].shift);
-		WRITE_ONCE(r->pages, r->pages + r->tree[to + 1]);
-		to++;
-	}
-	r->now = to;
-	for (i = 1; i <= SLOTS; i++)
-		if (i + (i & -i) <= SLOTS)
-			r->tree[i + (i & -i)] += r->tree[i];
-}
-
-static void slot_take(struct dcm_reuse *r, u16 n)
-{
-	if (r->now == SLOTS)
-		slots_pack(r);
-	r->at[r->now] = n;
-	r->entry[n].slot = (u16)r->now;
-	tree_add(r, r->now, (s64)pages_of(r->entry[n].shift));
-	r->now++;
-}
-
-static void slot_leave(struct dcm_reuse *r, u16 n)
-{
-	const struct reuse_entry *e = &r->entry[n];
-
-	tree_add(r, e->slot, -(s64)pages_of(e->shift));
-	r->at[e->slot] = NONE;
-}
-
-/* ---- entries ---- */
-
-static struct reuse_entry *entry_at(struct dcm_reuse *r, u32 slot)
-{
-	return r->at[slot] == NONE ? NULL : &r->entry[r->at[slot]];
-}
-
-static u16 *entry_find(struct dcm_reuse *r, u32 gfn)
-{
-	u16 *at = &r->head[(gfn >> DCM_ORDER_MAX) % HEADS];
-
-	while (*at != NONE && r->entry[*at].gfn != gfn)
-		at = &r->entry[*at].next;
-	return at;
-}
-
-static void entry_drop(struct dcm_reuse *r, u16 *at)
-{
-	u16 n = *at;
-
-	*at = r->entry[n].next;
-	r->entry[n].next = r->free;
-	r->free = n;
-	WRITE_ONCE(r->nr, r->nr - 1);
 }
 
 /* Half of the sample, or a little more or less, goes. */
@@ -265,57 +119,27 @@ static void rate_halve(struct dcm_vm *vm)
 		return;
 	rate_set(vm, r->shift + 1);
 	r->calm = 0;
-	for (slot = 0; slot < r->now; slot++) {
-		struct reuse_entry *e = entry_at(r, slot);
+	for (slot = 0; slot < r->watched.now; slot++) {
+		struct dcm_watched_page *p = dcm_watched_at(&r->watched, slot);
 
-		if (!e)
+		if (!p)
 			continue;
-		if (dcm_reuse_page(vm, e->gfn) != e->gfn) {
-			entry_drop(r, entry_find(r, e->gfn));
-			r->at[slot] = NONE;
-		} else {
-			e->shift = (u8)max((u32)e->shift, r->shift);
-		}
+		if (dcm_reuse_page(vm, p->gfn) != p->gfn)
+			dcm_watched_drop(&r->watched, p);
+		else
+			p->stands_for = max(p->stands_for, pages_of(r->shift));
 	}
-	slots_pack(r);
+	dcm_watched_pack(&r->watched);
 }
 
-static void entry_add(struct dcm_vm *vm, u32 gfn)
+static void page_add(struct dcm_vm *vm, u32 gfn)
 {
 	struct dcm_reuse *r = vm->reuse;
-	u16 n, *at;
 
-	while (r->nr == DCM_REUSE_MAX && r->shift < SHIFT_MAX)
+	while (r->watched.nr == DCM_WATCHED_MAX && r->shift < SHIFT_MAX)
 		rate_halve(vm);
-	if (r->nr == DCM_REUSE_MAX || dcm_reuse_page(vm, gfn) != gfn)
-		return;
-	n = r->free;
-	r->free = r->entry[n].next;
-	at = entry_find(r, gfn);
-	r->entry[n] = (struct reuse_entry){
-		.gfn = gfn,
-		.next = *at,
-		.shift = (u8)r->shift,
-	};
-	*at = n;
-	WRITE_ONCE(r->nr, r->nr + 1);
-	slot_take(r, n);
-}
-
-static void entries_clear(struct dcm_reuse *r)
-{
-	u32 i;
-
-	memset(r->head, 0xff, sizeof(r->head));
-	memset(r->at, 0xff, sizeof(r->at));
-	memset(r->tree, 0, sizeof(r->tree));
-	for (i = 0; i < DCM_REUSE_MAX; i++)
-		r->entry[i].next = i + 1 < DCM_REUSE_MAX ? (u16)(i + 1) :
-							   (u16)NONE;
-	r->free = 0;
-	WRITE_ONCE(r->nr, 0);
-	r->now = 0;
-	WRITE_ONCE(r->pages, 0);
+	if (r->watched.nr < DCM_WATCHED_MAX && dcm_reuse_page(vm, gfn) == gfn)
+		dcm_watched_add(&r->watched, gfn, pages_of(r->shift));
 }
 
 /* ---- what faults say ---- */
@@ -345,9 +169,8 @@ void dcm_reuse_touched(struct dcm_lane *lane, u32 gfn)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_reuse *r = vm->reuse;
-	struct reuse_entry *e;
-	u64 counts;
-	u16 n;
+	struct dcm_watched_page *p;
+	u32 counts;
 
 	dcm_count(lane, DCM_C_REUSE_TOUCHES, 1);
 	if (!spin_trylock(&r->lock)) {
@@ -356,26 +179,19 @@ void dcm_reuse_touched(struct dcm_lane *lane, u32 gfn)
 	}
 	counts = pages_of(r->shift);
 	r->passed += counts;
-	n = *entry_find(r, gfn);
-	if (n == NONE) {
+	p = dcm_watched_find(&r->watched, gfn);
+	if (!p) {
 		/* not of a page that is new: it has no last touch */
 		if (pd_word(pd_of(vm, gfn)) & PD_AT)
 			WRITE_ONCE(r->unknown, r->unknown + counts);
-		entry_add(vm, gfn);
+		page_add(vm, gfn);
 	} else {
-		e = &r->entry[n];
-		if (likely(!e->missed && !READ_ONCE(r->resting)))
+		u64 after = dcm_watched_after(&r->watched, p->slot);
+
+		if (likely(!p->missed && !READ_ONCE(r->resting)))
 			dcm_hist_add_n(&r->distance,
-				       distance_likely(pages_after(r, e->slot),
-						       e->near),
-				       counts);
-		slot_leave(r, n);
-		e->shift = (u8)r->shift;
-		e->watched = false;
-		e->missed = false;
-		e->near = 0;
-		e->pause = 0;
-		slot_take(r, n);
+				       distance_likely(after, p->near), counts);
+		dcm_watched_touch(&r->watched, p, counts);
 	}
 	spin_unlock(&r->lock);
 }
@@ -389,18 +205,18 @@ void dcm_reuse_touched(struct dcm_lane *lane, u32 gfn)
 void dcm_reuse_mapped(struct dcm_lane *lane, u32 gfn, bool fresh)
 {
 	struct dcm_reuse *r = lane->vm->reuse;
-	u16 n;
+	struct dcm_watched_page *p;
 
 	if (!spin_trylock(&r->lock)) {
 		dcm_count(lane, DCM_C_REUSE_SKIPPED, 1);
 		return;
 	}
-	n = *entry_find(r, gfn);
-	if (n == NONE && fresh) {
-		entry_add(lane->vm, gfn);
-	} else if (n != NONE) {
-		r->entry[n].watched = false;
-		r->entry[n].missed = true;
+	p = dcm_watched_find(&r->watched, gfn);
+	if (p) {
+		p->hidden = false;
+		p->missed = true;
+	} else if (fresh) {
+		page_add(lane->vm, gfn);
 	}
 	spin_unlock(&r->lock);
 }
@@ -409,14 +225,12 @@ void dcm_reuse_mapped(struct dcm_lane *lane, u32 gfn, bool fresh)
 void dcm_reuse_forget(struct dcm_vm *vm, u32 gfn)
 {
 	struct dcm_reuse *r = vm->reuse;
-	u16 *at;
+	struct dcm_watched_page *p;
 
 	spin_lock(&r->lock);
-	at = entry_find(r, gfn);
-	if (*at != NONE) {
-		slot_leave(r, *at);
-		entry_drop(r, at);
-	}
+	p = dcm_watched_find(&r->watched, gfn);
+	if (p)
+		dcm_watched_drop(&r->watched, p);
 	spin_unlock(&r->lock);
 }
 
@@ -485,40 +299,42 @@ static int page_hide(struct dcm_lane *lane, u32 gfn)
 	return r;
 }
 
-/* Up to @most pages that are far enough, and not watched; they are from here on. */
+/* Up to @most pages that are far enough, and not hidden; they are from here on. */
 static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most, bool tick)
 {
 	struct dcm_reuse *r = vm->reuse;
 	u32 slot, n = 0;
 
-	slot = slot_after(r, READ_ONCE(vm->budget) / NEAR_SHARE);
+	slot = dcm_watched_slot(&r->watched,
+				READ_ONCE(vm->budget) / NEAR_SHARE);
 	while (slot-- && n < most) {
-		struct reuse_entry *e = entry_at(r, slot);
+		struct dcm_watched_page *p = dcm_watched_at(&r->watched, slot);
 
-		if (!e || e->watched)
+		if (!p || p->hidden)
 			continue;
-		if (e->pause) {
-			e->pause -= tick;
+		if (p->pause) {
+			p->pause -= tick;
 			continue;
 		}
-		e->watched = true;
-		if (!e->near)
-			e->near = (u32)min(pages_after(r, slot), (u64)U32_MAX);
-		gfn[n++] = e->gfn;
+		p->hidden = true;
+		if (!p->near)
+			p->near = (u32)min(dcm_watched_after(&r->watched, slot),
+					   (u64)U32_MAX);
+		gfn[n++] = p->gfn;
 	}
 	return n;
 }
 
 static void batch_failed(struct dcm_reuse *r, u32 gfn)
 {
-	u16 n;
+	struct dcm_watched_page *p;
 
 	spin_lock(&r->lock);
-	n = *entry_find(r, gfn);
-	if (n != NONE) {
-		r->entry[n].watched = false;
-		r->entry[n].missed = true;
-		r->entry[n].pause = PAUSE_TICKS;
+	p = dcm_watched_find(&r->watched, gfn);
+	if (p) {
+		p->hidden = false;
+		p->missed = true;
+		p->pause = PAUSE_TICKS;
 	}
 	spin_unlock(&r->lock);
 }
@@ -532,7 +348,7 @@ static u32 hides_left(const struct dcm_reuse *r)
 }
 
 /*
- * From here on all pages are watched again. In which order they were touched before
+ * From here on pages are hidden again. In which order they were touched before
  * is not known; what matters is only the order since.
  */
 static void rest_end(struct dcm_reuse *r)
@@ -540,13 +356,13 @@ static void rest_end(struct dcm_reuse *r)
 	u32 slot;
 
 	WRITE_ONCE(r->resting, false);
-	for (slot = 0; slot < r->now; slot++) {
-		struct reuse_entry *e = entry_at(r, slot);
+	for (slot = 0; slot < r->watched.now; slot++) {
+		struct dcm_watched_page *p = dcm_watched_at(&r->watched, slot);
 
-		if (!e)
+		if (!p)
 			continue;
-		e->watched = false;
-		e->missed = true;
+		p->hidden = false;
+		p->missed = true;
 	}
 }
 
@@ -562,7 +378,7 @@ static void pages_hide(struct dcm_lane *lane)
 		n = batch_take(lane->vm, gfn, max(room, 1u), !b);
 		if (n && !room) {
 			/* that one would be too many */
-			r->entry[*entry_find(r, gfn[0])].watched = false;
+			dcm_watched_find(&r->watched, gfn[0])->hidden = false;
 			WRITE_ONCE(r->resting, true);
 			n = 0;
 		}
@@ -604,7 +420,7 @@ static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)
 	r->missing = missing;
 	r->used += (u64)hides;
 	have = atomic64_add_return(add, &r->tokens);
-	if (have <= (s64)most / 2 && hides > add && r->nr > FEW) {
+	if (have <= (s64)most / 2 && hides > add && r->watched.nr > FEW) {
 		rate_halve(vm);
 		have = atomic64_add_return((s64)most / 4, &r->tokens);
 	}
@@ -621,8 +437,8 @@ static void window_end(struct dcm_vm *vm, u64 now, u64 most)
 	struct dcm_reuse *r = vm->reuse;
 
 	r->calm++;
-	if (r->calm > CALM_WINDOWS && r->shift && r->nr < DCM_REUSE_MAX / 4 &&
-	    r->used < most / 8 * 3)
+	if (r->calm > CALM_WINDOWS && r->shift &&
+	    r->watched.nr < DCM_WATCHED_MAX / 4 && r->used < most / 8 * 3)
 		rate_set(vm, r->shift - 1);
 	r->used = 0;
 	r->window_ns = now;
@@ -667,7 +483,7 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 	r->tick_ns = now;
 	if (!most && READ_ONCE(vm->reuse_below)) {
 		WRITE_ONCE(vm->reuse_below, 0);
-		entries_clear(r);
+		dcm_watched_clear(&r->watched);
 	} else if (most && !READ_ONCE(vm->reuse_below)) {
 		rate_set(vm, r->shift);
 	}
@@ -678,8 +494,8 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 	if (!(++r->ticks % VERIFY_TICKS)) {
 		u32 i;
 
-		for (i = 0; i < DCM_REUSE_MAX; i++)
-			r->entry[i].watched = false;
+		for (i = 0; i < DCM_WATCHED_MAX; i++)
+			r->watched.page[i].hidden = false;
 	}
 	r->next_ns = now + tick_after(vm, took);
 	r->passed = 0;
@@ -696,7 +512,7 @@ static u32 shift_for(u64 pages)
 {
 	u32 shift = 0;
 
-	while ((pages >> DCM_ORDER_MAX >> shift) > DCM_REUSE_MAX / 2)
+	while ((pages >> DCM_ORDER_MAX >> shift) > DCM_WATCHED_MAX / 2)
 		shift++;
 	return shift;
 }
@@ -713,7 +529,7 @@ bool dcm_reuse_init(struct dcm_vm *vm, u64 budget)
 	if (!r)
 		return false;
 	spin_lock_init(&r->lock);
-	entries_clear(r);
+	dcm_watched_clear(&r->watched);
 	atomic64_set(&r->tokens, (s64)dcm_tune(vm, DCM_T_reuse));
 	rate_set(vm, shift_for(min((u64)vm->nr_pages, LIKELY * budget)));
 	return true;
@@ -740,14 +556,15 @@ void dcm_vm_reuse(const struct dcm_vm *vm, struct dcm_reuse_stats *st)
 	spin_lock(&r->lock);
 	st->distance = r->distance;
 	st->unknown = r->unknown;
-	st->pages = r->pages;
-	st->watched = r->nr;
+	st->pages = r->watched.pages;
+	st->watched = r->watched.nr;
 	st->rested_ms = r->rested_ns / 1000000;
-	for (i = 0; i < r->now; i++) {
-		const struct reuse_entry *e = entry_at(r, i);
+	for (i = 0; i < r->watched.now; i++) {
+		const struct dcm_watched_page *p =
+			dcm_watched_at(&r->watched, i);
 
-		if (e && e->pause)
-			st->blind += pages_of(e->shift);
+		if (p && p->pause)
+			st->blind += p->stands_for;
 	}
 	spin_unlock(&r->lock);
 }

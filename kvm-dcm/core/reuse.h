@@ -8,8 +8,6 @@
 #include "hist.h"
 #include "vm.h"
 
-#define DCM_REUSE_MAX 2048u /* pages watched at a time */
-
 static inline u32 dcm_reuse_hash(u32 group)
 {
 	u32 h = group * 0x9e3779b1u + 0x7f4a7c15u;

@@ -12,6 +12,8 @@
 
 #include <math.h>
 
+#include "../../kvm-dcm/core/watched.h"
+
 #define MS 1000u /* ticks of the fake backend's clock */
 
 static struct fb_config watching(u32 pages, u64 budget)
@@ -279,7 +281,7 @@ static void test_bound(void **state)
 /* Many pages: few of each part are watched. Few pages: as many as can be. */
 static void test_rate(void **state)
 {
-	u32 pages = 4 * DCM_REUSE_MAX * DCM_BLOCK_MAX, i, s;
+	u32 pages = 4 * DCM_WATCHED_MAX * DCM_BLOCK_MAX, i, s;
 	struct fb_config cfg = watching(pages, 32768);
 	struct fake_backend *fb;
 	u64 was;
@@ -300,7 +302,7 @@ static void test_rate(void **state)
 		if (sampled(fb, i))
 			put(fb, i);
 	assert_true(fb->vm->reuse_below < 1ull << 31);
-	assert_in_range(stats(fb)->watched, DCM_REUSE_MAX / 3, DCM_REUSE_MAX);
+	assert_in_range(stats(fb)->watched, DCM_WATCHED_MAX / 3, DCM_WATCHED_MAX);
 	printf("# %llu pages stand for %llu\n",
 	       (unsigned long long)stats(fb)->watched,
 	       (unsigned long long)stats(fb)->pages);
