@@ -22,7 +22,10 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		f->writable = f->write && f->fault_page < nr ?
 				      (u16)(1u << f->fault_page) :
 				      0;
-	if (f->sample && f->order && !g->accessed_bits) {
+	if (f->hide) {
+		hide = f->hide;
+		f->hidden = hide;
+	} else if (f->sample && f->order && !g->accessed_bits) {
 		u32 k = (u32)(bench_rand(&g->rng) >> 32) % nr;
 
 		/* As libdcm: any page that was read, but not the faulting one. */

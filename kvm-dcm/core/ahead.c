@@ -40,7 +40,7 @@
 #define AHEAD_WAIT_MS 1 /* for frames of write-backs */
 
 /* Frames that are free, but for those that faults are to find free. */
-static u64 frames_free(const struct dcm_vm *vm)
+u64 dcm_ahead_room(const struct dcm_vm *vm)
 {
 	u64 used = (u64)max(atomic64_read(&vm->direct), (s64)0) +
 		   dcm_evict_reserve(vm);
@@ -65,7 +65,7 @@ void dcm_ahead_add(struct dcm_lane *lane, u32 gfn, u32 nr)
 
 	spin_lock(&a->lock);
 	if (!a->nr) {
-		WRITE_ONCE(a->room, frames_free(vm) + READ_ONCE(vm->budget) /
+		WRITE_ONCE(a->room, dcm_ahead_room(vm) + READ_ONCE(vm->budget) /
 							      AHEAD_SHARE);
 		a->vain = 0;
 	}
@@ -190,7 +190,7 @@ static int room_make(struct dcm_lane *lane, u32 nr)
 	struct dcm_vm *vm = lane->vm;
 	u32 need = nr + (u32)dcm_evict_reserve(vm);
 	unsigned int steps = dcm_evict_for(lane, need) + dcm_poll(lane);
-	bool here = frames_free(vm) >= nr;
+	bool here = dcm_ahead_room(vm) >= nr;
 
 	/* frames on their way out come free when donors have answered */
 	if (room_vain(&vm->ahead,
@@ -200,21 +200,6 @@ static int room_make(struct dcm_lane *lane, u32 nr)
 }
 
 /* ---- a block ---- */
-
-/**
- * struct ahead_want - what is to come
- * @gfn: the page
- * @end: behind the last one named after it
- * @alone: in the size that its block has
- */
-struct ahead_want {
-	u32 gfn;
-	u32 end;
-	bool alone;
-};
-
-static u32 block_look(struct dcm_lane *lane, struct ahead_want *want,
-		      u32 *next);
 
 /* Map an Inactive block again. Locked and not BUSY; not locked on return. */
 static void block_use(struct dcm_lane *lane, u32 head, unsigned int order)
@@ -238,28 +223,44 @@ static void block_use(struct dcm_lane *lane, u32 head, unsigned int order)
 	dcm_block_unbusy(lane, head, order);
 }
 
+static u32 block_look(struct dcm_lane *lane, struct dcm_ahead_want *want,
+		      u32 *next);
+
+/* Is a block to be taken apart: nothing else of it is wanted, or it can't come whole? */
+static bool block_apart(const struct dcm_vm *vm, u32 head, unsigned int order,
+			const struct dcm_ahead_want *want)
+{
+	if (!order)
+		return false;
+	if (want->single && dcm_tune(vm, DCM_T_elastic))
+		return true;
+	return !dcm_block_at(vm, head, order).at ||
+	       (4ull << order) > READ_ONCE(vm->budget);
+}
+
 /*
- * Begin to fetch a block: locked, NotDirect and not BUSY; not locked on return. Returns pages for which no frames are free; else 0,
- * and @next: where to go on.
+ * Begin to fetch a block: locked, NotDirect and not BUSY; not locked on return.
+ * Returns pages for which no frames are free; else 0, and @next: where to go on.
  */
 static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
-		       struct ahead_want *want, u32 *next)
+		       struct dcm_ahead_want *want, u32 *next)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_fetch *f;
-	struct dcm_sets sets;
 	u32 nr;
 
 	if (!dcm_block_flag(vm, head, order, PD_AT)) {
 		pd_unlock(pd_of(vm, head));
 		return 0;
 	}
-	if (!want->alone)
-		head = dcm_eblk_grow_ahead(lane, head, &order, want->gfn,
+	/* of a stream's pages some may not be used */
+	if (!want->alone && !want->single &&
+	    (want->what == DCM_FOR_AHEAD ||
+	     !READ_ONCE(habit_of(vm, head)->waste)))
+		head = dcm_eblk_grow_ahead(lane, head, &order, want->from,
 					   want->end);
 	nr = 1u << order;
-	sets = dcm_block_at(vm, head, order);
-	if (order && (!sets.at || (u64)nr * 4 > READ_ONCE(vm->budget))) {
+	if (block_apart(vm, head, order, want)) {
 		dcm_eblk_reduce(lane, head, order);
 		pd_unlock(pd_of(vm, head));
 		if (want->alone)
@@ -267,27 +268,32 @@ static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
 		want->alone = true;
 		return block_look(lane, want, next);
 	}
-	if (!room_left(&vm->ahead, nr)) {
+	if (want->what == DCM_FOR_AHEAD && !room_left(&vm->ahead, nr)) {
 		pd_unlock(pd_of(vm, head));
 		drop_all(lane);
 		return 0;
 	}
-	if (frames_free(vm) < nr || !dcm_frames_take(vm, nr)) {
+	if (dcm_ahead_room(vm) < nr || !dcm_frames_take(vm, nr)) {
 		pd_unlock(pd_of(vm, head));
 		*next = want->gfn;
 		return nr;
 	}
 	/* never %NULL: fewer than DCM_AHEAD_MAX are in use */
-	f = dcm_fetch_begin(lane, head, order, DCM_NIL, DCM_FOR_AHEAD, sets);
+	f = dcm_fetch_begin(lane, head, order, DCM_NIL, want->what,
+			    dcm_block_at(vm, head, order));
+	if (want->mark >= head && want->mark - head < nr)
+		f->hide = (u16)(1u << (want->mark - head)) & (u16)~f->zero;
 	pd_unlock(pd_of(vm, head));
-	room_use(&vm->ahead, nr);
+	if (want->what == DCM_FOR_AHEAD)
+		room_use(&vm->ahead, nr);
 	*next = (u32)min((u64)head + nr, (u64)want->end);
 	dcm_fetch_start(lane, f);
 	return 0;
 }
 
 /* Look at the block of page @want->gfn. Returns as block_fetch(). */
-static u32 block_look(struct dcm_lane *lane, struct ahead_want *want, u32 *next)
+static u32 block_look(struct dcm_lane *lane, struct dcm_ahead_want *want,
+		      u32 *next)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int order;
@@ -299,7 +305,9 @@ static u32 block_look(struct dcm_lane *lane, struct ahead_want *want, u32 *next)
 	    !(vm->ops->frozen && vm->ops->frozen(lane, head))) {
 		if (pd_state(w) == DCM_NOTDIRECT)
 			return block_fetch(lane, head, order, want, next);
-		if (pd_state(w) == DCM_INACTIVE) {
+		/* an access to it is no miss, and says more than we know */
+		if (pd_state(w) == DCM_INACTIVE &&
+		    want->what == DCM_FOR_AHEAD) {
 			block_use(lane, head, order);
 			return 0;
 		}
@@ -308,11 +316,33 @@ static u32 block_look(struct dcm_lane *lane, struct ahead_want *want, u32 *next)
 	return 0;
 }
 
+/**
+ * dcm_ahead_bring() - begin to bring in the block of a page that a stream foresees
+ * @lane: caller's lane, with fewer than %DCM_AHEAD_MAX such blocks in flight
+ * @want: what is wanted
+ *
+ * Moves @want->gfn on, over the block.
+ *
+ * Return: pages for which no frames are free; 0: go on.
+ */
+u32 dcm_ahead_bring(struct dcm_lane *lane, struct dcm_ahead_want *want)
+{
+	u32 next = want->gfn, lack;
+
+	want->alone = false;
+	lack = block_look(lane, want, &next);
+	want->gfn = next;
+	return lack;
+}
+
 int dcm_ahead(struct dcm_lane *lane)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_ahead *a = &vm->ahead;
-	struct ahead_want want;
+	struct dcm_ahead_want want = {
+		.what = DCM_FOR_AHEAD,
+		.mark = DCM_NIL,
+	};
 	u32 i, next, lack;
 	int again = 0;
 
@@ -326,6 +356,7 @@ int dcm_ahead(struct dcm_lane *lane)
 		    !queue_first(a, &want.gfn, &want.end))
 			break;
 		lack = 0;
+		want.from = want.gfn;
 		want.alone = false;
 		next = (u32)dcm_chunk_next(vm, want.gfn, want.end);
 		if (next == want.gfn)

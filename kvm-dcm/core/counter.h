@@ -41,6 +41,7 @@
 	X(COLD, "blocks that were to go first, as their owner wants them") \
 	X(AHEAD_PAGES, "pages fetched before an access, as their owner wants") \
 	X(AHEAD_DROPPED, "pages that their owner wanted so: no room, or late") \
+	X(STREAM_PAGES, "pages fetched before accesses that follow in steps") \
 	X(PROMOTED, "random promotions to Proactive")                      \
 	X(STRETCH, "blocks merged with their buddy")                       \
 	X(REDUCE, "blocks reduced to 4 KiB")                               \

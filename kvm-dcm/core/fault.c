@@ -299,6 +299,7 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 	struct dcm_fetch *f = NULL;
 	enum dcm_fault_result r;
 	unsigned int order = 0;
+	struct dcm_miss miss;
 	u64 began = 0;
 
 	if (unlikely(gfn >= vm->nr_pages))
@@ -321,18 +322,26 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 		dcm_count(lane, DCM_C_FAULT_STALL, 1);
 		return r;
 	}
-	if (r != DCM_FAULT_PENDING)
+	if (r != DCM_FAULT_PENDING) {
+		if (!(flags & DCM_FF_WP))
+			dcm_stream_access(lane, (u32)gfn, NULL);
 		return r;
+	}
 
 	/*
 	 * The overlap (dcm-tc18, fig. 5): with the READ posted, evict for the
 	 * next fault while it is in flight. If the READ has completed already,
 	 * the guest runs while this evicts.
 	 */
+	miss.gfn = (u32)gfn;
+	miss.head = f->gfn;
+	miss.end = f->nr ? f->gfn + (1u << f->order) : 0;
 	dcm_fetch_start(lane, f);
 	vm->ops->io_flush(lane);
 	dcm_poll(lane);
 	r = f->state == DCM_FETCH_FREE ? DCM_FAULT_DONE : DCM_FAULT_PENDING;
 	dcm_balance(lane);
+	if (miss.end)
+		dcm_stream_access(lane, (u32)gfn, &miss);
 	return r;
 }

@@ -111,7 +111,8 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 				  enum dcm_fetch_for what, struct dcm_sets sets)
 {
 	struct dcm_vm *vm = lane->vm;
-	struct dcm_fetch *f = fetch_alloc(lane, what == DCM_FOR_AHEAD);
+	bool ahead = what == DCM_FOR_AHEAD || what == DCM_FOR_STREAM;
+	struct dcm_fetch *f = fetch_alloc(lane, ahead);
 	bool write = what == DCM_FOR_WRITE;
 	u16 remote = sets.some, wrote;
 	unsigned int first, last;
@@ -133,7 +134,8 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->hidden = 0;
 	f->write = write;
 	f->pull = what == DCM_FOR_PULL;
-	f->ahead = what == DCM_FOR_AHEAD;
+	f->ahead = ahead;
+	f->stream = what == DCM_FOR_STREAM;
 	f->again = false;
 	f->sample = false;
 	f->hide = 0;
@@ -155,7 +157,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 		f->nr = (u8)(last - first + 1);
 		if (fetch_asked(f))
 			f->again = evicted_lately(lane, page, f->nr);
-		f->sample = f->nr > 1 && fetch_asked(f) &&
+		f->sample = f->nr > 1 && (fetch_asked(f) || f->stream) &&
 			    dcm_tune(vm, DCM_T_elastic) &&
 			    dcm_chance(lane, dcm_eblk_sample_bp(vm, head));
 		f->hide = dcm_reuse_mask(vm, head, order, page);
@@ -175,7 +177,8 @@ static void fetch_drop(struct dcm_lane *lane, struct dcm_fetch *f)
 
 	if (f->state == DCM_FETCH_RETRY)
 		lane->nr_retry--;
-	dcm_count(lane, DCM_C_AHEAD_DROPPED, f->nr);
+	if (!f->stream)
+		dcm_count(lane, DCM_C_AHEAD_DROPPED, f->nr);
 	dcm_frames_put(lane->vm, 1u << order);
 	fetch_free(lane, f);
 	pd_lock(pd_of(lane->vm, gfn));
@@ -305,8 +308,12 @@ static void fetch_count(struct dcm_lane *lane, const struct dcm_fetch *f)
 		dcm_count(lane, DCM_C_FETCHED_PAGES, f->nr);
 		if (f->fault_page < DCM_BLOCK_MAX && f->nr > 1)
 			dcm_count(lane, DCM_C_PREFETCHED, f->nr - 1u);
-		if (unlikely(f->ahead))
+		if (unlikely(f->stream)) {
+			dcm_count(lane, DCM_C_STREAM_PAGES, f->nr);
+			dcm_count(lane, DCM_C_PREFETCHED, f->nr);
+		} else if (unlikely(f->ahead)) {
 			dcm_count(lane, DCM_C_AHEAD_PAGES, f->nr);
+		}
 	}
 	dcm_count(lane, DCM_C_MIX_4K + f->order, 1u << f->order);
 }
@@ -323,7 +330,7 @@ static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 		set |= PD_FRESH;
 	if (asked)
 		set |= PD_TOUCHED | PD_OBSERVED;
-	else if (!(f->zero & (1u << i)) && !f->ahead)
+	else if (!(f->zero & (1u << i)) && (!f->ahead || f->stream))
 		set |= PD_PREFETCHED;
 	/* A pulled page leaves its slab: the direct copy is the only one. */
 	if (f->pull && (pd_word(pd) & PD_AT))

@@ -194,7 +194,8 @@ enum dcm_fetch_for {
 	DCM_FOR_READ,
 	DCM_FOR_WRITE,
 	DCM_FOR_PULL, /* its slab is being emptied */
-	DCM_FOR_AHEAD, /* an access is expected (ahead.c) */
+	DCM_FOR_AHEAD, /* its owner expects an access (ahead.c) */
+	DCM_FOR_STREAM, /* accesses in a row foretell one (stream.c) */
 };
 
 struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
@@ -247,8 +248,35 @@ bool dcm_hint_keep(struct dcm_lane *lane, u32 head, unsigned int order);
 void dcm_hint_trim(struct dcm_lane *lane);
 
 /* ahead.c */
+
+/**
+ * struct dcm_ahead_want - pages that are to come before an access needs them
+ * @what: %DCM_FOR_AHEAD or %DCM_FOR_STREAM
+ * @gfn: the page that is looked at
+ * @from: the first of them
+ * @end: behind the last
+ * @mark: a page to be left unmapped; or %DCM_NIL
+ * @single: the rest of a page's block is not wanted
+ * @alone: for ahead.c: the block was taken apart
+ */
+struct dcm_ahead_want {
+	enum dcm_fetch_for what;
+	u32 gfn;
+	u32 from;
+	u32 end;
+	u32 mark;
+	bool single;
+	bool alone;
+};
+
 void dcm_ahead_add(struct dcm_lane *lane, u32 gfn, u32 nr);
 void dcm_ahead_drop(struct dcm_lane *lane, u64 gfn, u64 nr);
+u64 dcm_ahead_room(const struct dcm_vm *vm);
+u32 dcm_ahead_bring(struct dcm_lane *lane, struct dcm_ahead_want *want);
+
+/* stream.c */
+void dcm_stream_access(struct dcm_lane *lane, u32 gfn,
+		       const struct dcm_miss *miss);
 
 /* slot.c */
 u8 dcm_slots_begin(struct dcm_vm *vm, u32 gfn, u8 slots);

@@ -38,7 +38,8 @@ enum dcm_fetch_state {
  * @sample: the pager may leave one page unmapped to learn about locality
  * @hide: a page that should be left unmapped, a bit; 0: none
  * @pull: no access asked for the block: its slab is being emptied
- * @ahead: no access has asked for the block yet (ahead.c)
+ * @ahead: no access has asked for the block yet (ahead.c, stream.c)
+ * @stream: of these, one of stream.c
  * @write: the access that asked for the block is a write
  * @again: the block was evicted only recently
  * @hidden: out of install: pages left unmapped; ops->reveal() maps one
@@ -70,6 +71,7 @@ struct dcm_fetch {
 	bool sample;
 	bool pull;
 	bool ahead;
+	bool stream;
 	bool write;
 	bool again;
 	u16 hide;

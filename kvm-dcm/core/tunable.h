@@ -51,6 +51,10 @@
 	  "pages hidden a second, at most, so that their next touch is seen: " \
 	  "from this comes what another budget would give. Each costs two "    \
 	  "system calls and a fault. 0: nothing is foretold")                  \
+	X(stream, "blocks", 8, 0, 64,                                          \
+	  "blocks of 64 KiB, or four pages each, brought in ahead of accesses " \
+	  "that follow each other in equal steps; all streams together hold "  \
+	  "at most 1/8 of the budget so. 0: none")                                \
 	X(writebacks, "blocks", 32, 1, 64,                                     \
 	  "write-backs in flight per lane; bounds the memory above budget")    \
 	X(thin_after, "ms", 200, 0, 10000,                                     \

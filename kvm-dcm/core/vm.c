@@ -80,6 +80,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	dcm_fifo_init(&vm->proactive);
 	dcm_fifo_init(&vm->kept);
 	spin_lock_init(&vm->ahead.lock);
+	spin_lock_init(&vm->streams.lock);
 	vm->extent = vzalloc(sizeof(*vm->extent) * vm->nr_extents);
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
 	vm->habit = vzalloc(habits_nr(cfg->nr_pages) * sizeof(*vm->habit));

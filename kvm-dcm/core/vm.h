@@ -23,7 +23,7 @@
 
 #define DCM_LANES_MAX 64u
 #define DCM_FETCHES_MAX 32u /* faults in flight per lane */
-#define DCM_AHEAD_MAX 4u /* of these, blocks that no access has asked for */
+#define DCM_AHEAD_MAX 8u /* of these, blocks that no access has asked for */
 #define DCM_WBS_MAX 64u /* write-backs in flight per lane */
 #define DCM_DOUBTS_MAX 256u /* blocks of a lane on which a WRITE may land */
 #define DCM_RUNS_MAX 8u /* dirty runs in one block */
@@ -361,6 +361,61 @@ struct dcm_ahead {
 	} extent[DCM_AHEAD_EXTENTS];
 } ____cacheline_aligned;
 
+#define DCM_STREAMS_MAX 16u
+#define DCM_PAST_MAX 8u
+
+/**
+ * struct dcm_miss - an access that a donor's answer is needed for
+ * @gfn: the page
+ * @head: first page of the block that is fetched
+ * @end: behind its last
+ */
+struct dcm_miss {
+	u32 gfn;
+	u32 head;
+	u32 end;
+};
+
+/**
+ * struct dcm_stream - accesses in a row (stream.c)
+ * @next: the page of the next one; may be outside of the VM
+ * @step: pages from each to the next; 0: this is none
+ * @used: dcm_streams.clock when it was last used
+ * @asked: steps from @next on that were asked for
+ * @went: steps that were asked for and used
+ * @sure: accesses that were foreseen
+ * @depth: how many steps to ask for
+ */
+struct dcm_stream {
+	s64 next;
+	s32 step;
+	u32 used;
+	u16 asked;
+	u16 went;
+	u16 depth;
+	u8 sure;
+};
+
+/**
+ * struct dcm_streams - a VM's streams
+ * @lock: guards all of it
+ * @clock: accesses that were looked at
+ * @misses: of them all
+ * @asked: steps that streams have asked for and not used
+ * @waste: how often these were in vain; 0: never, 255: always
+ * @past: the last misses
+ * @stream: the streams
+ */
+struct dcm_streams {
+	spinlock_t lock;
+	u32 clock;
+	u32 misses;
+	u32 asked;
+	u8 waste;
+	struct dcm_miss past[DCM_PAST_MAX];
+	struct dcm_stream stream[DCM_STREAMS_MAX];
+} ____cacheline_aligned;
+
 /**
  * struct dcm_vm - one VM
  * @sealed: pages are sealed before they leave (seal.c)
@@ -411,6 +466,7 @@ struct dcm_vm {
 	struct dcm_fifo proactive;
 	struct dcm_fifo kept;
 	struct dcm_ahead ahead;
+	struct dcm_streams streams;
 };
 
 extern const struct dcm_pd dcm_chunk_absent[DCM_PDS_PAGES];

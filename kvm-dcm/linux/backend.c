@@ -74,11 +74,11 @@ static void page_hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 }
 
 /*
- * Map the pages around the one asked for in the same page table, but not the one of
- * which each touch is to be seen (core/reuse.c).
+ * Map the pages around the one asked for in the same page table, but not those of
+ * which a touch is to be seen: @hidden, and the one of core/reuse.c.
  */
 static void pages_map_around(struct dcm_lane *lane, u32 head,
-			     unsigned int order)
+			     unsigned int order, u16 hidden)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 	u32 watched = dcm_reuse_page(lane->vm, head), i;
@@ -92,7 +92,8 @@ static void pages_map_around(struct dcm_lane *lane, u32 head,
 	for (i = head; i < head + (1u << order) && i < size; i++) {
 		unsigned long addr;
 
-		if (i == a->gfn || i == watched || i < vma->vm_pgoff)
+		if (i == a->gfn || i == watched || hidden & 1u << (i - head) ||
+		    i < vma->vm_pgoff)
 			continue;
 		addr = vma->vm_start + ((i - vma->vm_pgoff) << PAGE_SHIFT);
 		if (addr >= vma->vm_end)
@@ -225,7 +226,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	if (f->fault_page < DCM_BLOCK_MAX)
 		page_hand_over(lane, f->gfn + f->fault_page,
 			  page_of(lane, f->gfn + f->fault_page));
-	pages_map_around(lane, f->gfn, f->order);
+	pages_map_around(lane, f->gfn, f->order, f->hidden);
 	if (a && f->nr && a->gfn == f->gfn + f->fault_page)
 		a->major = true;
 	/* The fault that asked for it no longer has this lane: wake it. */
@@ -257,7 +258,7 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 	}
 	if (a && a->want && a->gfn >= gfn && a->gfn < gfn + (1u << order)) {
 		page_hand_over(lane, a->gfn, page_of(lane, a->gfn));
-		pages_map_around(lane, gfn, order);
+		pages_map_around(lane, gfn, order, 0);
 	}
 }
 
@@ -270,7 +271,7 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 	unsigned int order = pd_order(pd_word(pd_of(lane->vm, gfn)));
 
 	page_hand_over(lane, gfn, page_of(lane, gfn));
-	pages_map_around(lane, gfn & ~((1u << order) - 1), order);
+	pages_map_around(lane, gfn & ~((1u << order) - 1), order, 0);
 	return 0;
 }
 

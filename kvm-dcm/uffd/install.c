@@ -82,7 +82,7 @@ int dcm_op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	dcm_guest_small(&pg->guest, f->gfn);
 	f->hidden = 0;
 	f->t_there = l->yield.on ? DCM_TIME_NONE : 0;
-	if ((f->sample || f->hide) && f->order)
+	if (f->hide || (f->sample && f->order))
 		page_sample(l, f, mask, slab);
 	zero = mask & f->zero;
 	data = mask & (u16)~f->zero & (u16)~f->hidden;

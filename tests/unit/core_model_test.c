@@ -319,7 +319,7 @@ static void test_model(void **state)
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
 	u64 undescribed = 0, late = 0, fills = 0, thin = 0, failovers = 0;
 	u64 doubles = 0, wrong = 0, sealed = 0, lag = 0, spreads = 0;
-	u64 reverts = 0, fresh = 0, ahead = 0, hides = 0;
+	u64 reverts = 0, fresh = 0, ahead = 0, hides = 0, streams = 0;
 	struct model_world *w = calloc(1, sizeof(*w));
 	struct dcm_stats st;
 
@@ -349,6 +349,7 @@ static void test_model(void **state)
 		reverts += w->n_reverts;
 		fresh += w->fb->nr_fresh;
 		ahead += st.count[DCM_C_AHEAD_PAGES];
+		streams += st.count[DCM_C_STREAM_PAGES];
 		hides += w->fb->nr_hides;
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
@@ -365,7 +366,7 @@ static void test_model(void **state)
 		fb_destroy(w->fb);
 		assert_int_equal(fb_alloc_live, 0);
 	}
-	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged, %llu spreads, %llu reverts, %llu runs of new pages, %llu pages fetched ahead, %llu pages hidden\n",
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged, %llu spreads, %llu reverts, %llu runs of new pages, %llu pages fetched ahead, %llu pages hidden, %llu pages of streams\n",
 	       (unsigned long long)n, (unsigned long long)ok,
 	       (unsigned long long)lost, (unsigned long long)faults,
 	       (unsigned long long)cancelled, (unsigned long long)stretch,
@@ -376,14 +377,14 @@ static void test_model(void **state)
 	       (unsigned long long)sealed, (unsigned long long)lag,
 	       (unsigned long long)spreads, (unsigned long long)reverts,
 	       (unsigned long long)fresh, (unsigned long long)ahead,
-	       (unsigned long long)hides);
+	       (unsigned long long)hides, (unsigned long long)streams);
 	/* A run that exercised nothing proves nothing. */
 	if (steps >= 1000000) {
 		assert_true(ok > steps / 20);
 		assert_true(cancelled && stretch && reduce && undescribed &&
 			    late && fills && thin && failovers && doubles &&
 			    wrong > sealed && sealed && lag && spreads &&
-			    reverts && fresh && ahead && hides);
+			    reverts && fresh && ahead && hides && streams);
 	}
 	free(w);
 }

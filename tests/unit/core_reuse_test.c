@@ -302,7 +302,8 @@ static void test_rate(void **state)
 		if (sampled(fb, i))
 			put(fb, i);
 	assert_true(fb->vm->reuse_below < 1ull << 31);
-	assert_in_range(stats(fb)->watched, DCM_WATCHED_MAX / 3, DCM_WATCHED_MAX);
+	assert_in_range(stats(fb)->watched, DCM_WATCHED_MAX / 3,
+			DCM_WATCHED_MAX);
 	printf("# %llu pages stand for %llu\n",
 	       (unsigned long long)stats(fb)->watched,
 	       (unsigned long long)stats(fb)->pages);

@@ -49,6 +49,7 @@ static inline struct fake_backend *world(struct fb_config cfg)
 
 	tune(fb, "epsilon", 0);
 	tune(fb, "sample_bp", 0);
+	tune(fb, "stream", 0);
 	tune(fb, "largest_block", 4096);
 	return fb;
 }
