@@ -7,16 +7,16 @@
  * on zram); with it the memory comes from dcm_pager_map() of libdcm.so, and the
  * pager's status is part of what is printed. All else is the same.
  *
- *   access --pages N --pattern seq|rand|cycle|skew [--write PERCENT]
- *          [--content mixed|random] [--threads N] [--warm N] [--ops N]
- *          [--seconds S] [--pager CONFIG.ini [--alternate TUNABLE]]
+ *   access --pages N --pattern seq|rand|cycle|skew|stride [--step N]
+ *          [--write PERCENT] [--content mixed|random] [--threads N] [--warm N]
+ *          [--ops N] [--seconds S] [--pager CONFIG.ini [--alternate TUNABLE]]
  *
  * seq     page after page, wrapping around
+ * stride  every --step'th page, to the end; then the same from one page further on
  * rand    uniformly random pages
  * cycle   each page once in a random order, then again in that order: the time
  *         between two touches of a page is always all of the memory, so that
  *         each touch is a fault whatever the replacement policy (nearly)
- *
  * skew    random, half of the touches go to an eighth of the pages (the cube of a
  *         uniform number)
  *
@@ -47,7 +47,7 @@
 #define FAULT_NS    1000u
 #define TURN_FAULTS 64u
 
-enum pattern { SEQ, RAND, CYCLE, SKEW };
+enum pattern { SEQ, RAND, CYCLE, SKEW, STRIDE };
 
 struct worker {
 	pthread_t thread;
@@ -68,7 +68,7 @@ static struct worker workers[THREADS_MAX];
 static pthread_barrier_t barrier;
 
 static char *memory;
-static uint64_t pages, ops, warm;
+static uint64_t pages, ops, warm, step = 1;
 static double seconds;
 static unsigned int nr_threads = 1, write_percent, page_bits;
 static enum pattern pattern;
@@ -107,6 +107,12 @@ static uint64_t page_next(struct worker *w)
 	case SKEW:
 		u = (double)(bench_rand(&w->rng) >> 16) / (double)(1ull << 48);
 		return (uint64_t)((double)pages * u * u * u) % pages;
+	case STRIDE:
+		i = w->at;
+		w->at += step;
+		if (w->at >= pages)
+			w->at = (i % step + 1) % step;
+		return i;
 	default:
 		return (bench_rand(&w->rng) >> 16) % pages;
 	}
@@ -209,8 +215,8 @@ static unsigned int choice(const char *s, const char *const *names,
 
 static void options_read(int argc, char **argv)
 {
-	static const char *const patterns[] = { "seq", "rand", "cycle",
-						"skew" };
+	static const char *const patterns[] = { "seq", "rand", "cycle", "skew",
+						"stride" };
 	static const char *const contents[] = { "mixed", "random" };
 	static const struct option opts[] = {
 		{ "pages", 1, NULL, 'p' },   { "pattern", 1, NULL, 'a' },
@@ -218,7 +224,7 @@ static void options_read(int argc, char **argv)
 		{ "threads", 1, NULL, 't' }, { "warm", 1, NULL, 'm' },
 		{ "ops", 1, NULL, 'o' },     { "seconds", 1, NULL, 's' },
 		{ "pager", 1, NULL, 'g' },   { "alternate", 1, NULL, 'n' },
-		{ NULL, 0, NULL, 0 },
+		{ "step", 1, NULL, 'e' },    { NULL, 0, NULL, 0 },
 	};
 	int o;
 
@@ -228,7 +234,7 @@ static void options_read(int argc, char **argv)
 			pages = number(optarg, "--pages", 1, 1u << 28);
 			break;
 		case 'a':
-			pattern = choice(optarg, patterns, 4);
+			pattern = choice(optarg, patterns, 5);
 			break;
 		case 'w':
 			write_percent =
@@ -256,6 +262,9 @@ static void options_read(int argc, char **argv)
 		case 'n':
 			alternate = optarg;
 			break;
+		case 'e':
+			step = number(optarg, "--step", 1, 1u << 28);
+			break;
 		default:
 			exit(2);
 		}
@@ -264,6 +273,8 @@ static void options_read(int argc, char **argv)
 		die("access: --pages and one of --ops and --seconds are needed");
 	if (alternate && !pager_config)
 		die("access: --alternate needs --pager");
+	if (step > pages)
+		die("access: --step is larger than --pages");
 }
 
 static void *libdcm_function(const char *name)

@@ -390,6 +390,47 @@ def against_zram(ctx: Context, id_: str, pattern: str, algorithm: str) -> Row:
     return row(id_, value, ok, detail, raw_figures)
 
 
+STEPS = (1, 2, 5, 13, 33)  # pages
+STRIDE_TARGET = 2
+
+
+def stride_against_zram(ctx: Context, algorithm: str) -> Row:
+    """stride-vs-zram: every N-th page, over and over."""
+    ours: dict[int, list[float]] = {n: [] for n in STEPS}
+    peer: dict[int, list[float]] = {n: [] for n in STEPS}
+    notes: dict[int, str] = {}
+    for _ in range(ctx.repeat):
+        for n in STEPS:
+            words = (
+                f"--pages {ctx.pages} --pattern stride --step {n} --content mixed "
+                f"--warm {ctx.pages} --ops {ctx.pages}"
+            ).split()
+            peer[n].append(_on_zram(ctx, algorithm, words)[0]["ns_per_touch"])
+            with paged(ctx) as config:
+                figures = access(ctx, *words, config=config)
+            ours[n].append(figures["ns_per_touch"])
+            notes[n] = pager_note(figures)
+    ratios = {n: median(peer[n]) / median(ours[n]) for n in STEPS}
+    worst = min(STEPS, key=lambda n: ratios[n])
+    texts = [
+        f"{n}: {median(ours[n]) / 1e3:.2f} us, zram {median(peer[n]) / 1e3:.2f} us ({ratios[n]:.2f})"
+        for n in STEPS
+    ]
+    ok = ratios[worst] >= STRIDE_TARGET
+    detail = (
+        f"value is the worst step's, of a donor on this host by shared memory, in the clear. Every "
+        f"N-th page is read, then the same from one page further on; timed is one touch for each "
+        f"page of memory, after as many to warm up. By N, a touch: {'; '.join(texts)}. "
+        f"{ctx.footprint // MIB} MiB in a cgroup, or a budget, of {ctx.budget // MIB} MiB; contents "
+        f"compressible; zram with {algorithm or 'its default compressor'}; nothing pinned. "
+        f"{notes[worst]}."
+    )
+    if not ok:
+        arguments = f"--pages {ctx.pages} --pattern stride --step {worst} --ops {2 * ctx.pages}"
+        detail += missed(ctx, STRIDE_TARGET / ratios[worst] - 1, arguments)
+    return row("stride-vs-zram", ratios[worst], ok, detail)
+
+
 # ---- two threads ----
 
 
