@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * classic.c - LRU, CLOCK, S3-FIFO and Belady's optimum; see classic.h
+ * classic.c - LRU, CLOCK, S3-FIFO, ARC and Belady's optimum; see classic.h
  *
  * S3-FIFO as in Yang et al., SOSP 2023, algorithm 1: a small queue of a tenth,
  * a main queue with reinsertion, a ghost queue as long as the main one, two
- * bits of frequency.
+ * bits of frequency. ARC as in Megiddo and Modha, FAST 2003, figure 4.
  */
 #include "classic.h"
 #include "common.h"
@@ -216,6 +216,137 @@ uint64_t s3fifo_misses(const struct trace *t, uint32_t frames)
 	free(s.freq);
 	free(s.seen);
 	free(s.ghost_at);
+	return misses;
+}
+
+/* The lists of ARC: pages here, seen once and more often; the same of pages gone. */
+enum arc_list {
+	ARC_T1,
+	ARC_T2,
+	ARC_B1,
+	ARC_B2,
+	ARC_LISTS,
+	ARC_NONE = ARC_LISTS
+};
+
+/* Pages on the lists, the newest next to the list's sentinel, nr_pages + list */
+struct arc {
+	uint32_t *next, *prev, nr_pages, frames, aim; /* of T1's length */
+	uint32_t len[ARC_LISTS];
+	uint8_t *on;
+};
+
+static void arc_put(struct arc *a, uint32_t p, enum arc_list list)
+{
+	uint32_t head = a->nr_pages + list;
+
+	a->on[p] = (uint8_t)list;
+	a->len[list]++;
+	a->next[p] = a->next[head];
+	a->prev[p] = head;
+	a->prev[a->next[p]] = p;
+	a->next[head] = p;
+}
+
+static void arc_take(struct arc *a, uint32_t p)
+{
+	a->len[a->on[p]]--;
+	a->on[p] = ARC_NONE;
+	a->next[a->prev[p]] = a->next[p];
+	a->prev[a->next[p]] = a->prev[p];
+}
+
+/* The oldest of a list leaves it. */
+static uint32_t arc_pop(struct arc *a, enum arc_list list)
+{
+	uint32_t p = a->prev[a->nr_pages + list];
+
+	arc_take(a, p);
+	return p;
+}
+
+/* A frame for a page that was on list @from. */
+static void arc_evict(struct arc *a, enum arc_list from)
+{
+	bool t1 = a->len[ARC_T1] &&
+		  (a->len[ARC_T1] > a->aim ||
+		   (from == ARC_B2 && a->len[ARC_T1] == a->aim));
+
+	if (!t1 && !a->len[ARC_T2])
+		t1 = true;
+	if (t1)
+		arc_put(a, arc_pop(a, ARC_T1), ARC_B1);
+	else
+		arc_put(a, arc_pop(a, ARC_T2), ARC_B2);
+}
+
+/* A page that no list knows: what is remembered stays within twice the frames. */
+static void arc_forget(struct arc *a)
+{
+	uint32_t seen_once = a->len[ARC_T1] + a->len[ARC_B1], all = seen_once;
+
+	all += a->len[ARC_T2] + a->len[ARC_B2];
+	if (seen_once == a->frames) {
+		if (a->len[ARC_T1] < a->frames) {
+			arc_pop(a, ARC_B1);
+			arc_evict(a, ARC_NONE);
+		} else {
+			arc_pop(a, ARC_T1);
+		}
+	} else if (all >= a->frames) {
+		if (all == 2 * a->frames)
+			arc_pop(a, ARC_B2);
+		arc_evict(a, ARC_NONE);
+	}
+}
+
+/* A page that is gone, but remembered: shift the aim to the side that it was on. */
+static void arc_adapt(struct arc *a, enum arc_list list)
+{
+	uint32_t b1 = a->len[ARC_B1], b2 = a->len[ARC_B2], by;
+
+	if (list == ARC_B1) {
+		by = b2 > b1 ? b2 / b1 : 1;
+		a->aim = a->aim + by > a->frames ? a->frames : a->aim + by;
+	} else {
+		by = b1 > b2 ? b1 / b2 : 1;
+		a->aim -= by > a->aim ? a->aim : by;
+	}
+}
+
+uint64_t arc_misses(const struct trace *t, uint32_t frames)
+{
+	struct arc a = { .nr_pages = t->nr_pages, .frames = frames };
+	uint8_t *seen = table_new(t->nr_pages, 1);
+	uint64_t misses = 0;
+
+	a.next = table_new(t->nr_pages + ARC_LISTS, sizeof(*a.next));
+	a.prev = table_new(t->nr_pages + ARC_LISTS, sizeof(*a.prev));
+	a.on = table_new(t->nr_pages, 1);
+	memset(a.on, ARC_NONE, t->nr_pages);
+	for (uint32_t i = t->nr_pages; i < t->nr_pages + ARC_LISTS; i++)
+		a.next[i] = a.prev[i] = i;
+	for (uint32_t i = 0; i < t->nr_records; i++) {
+		uint32_t p = TRACE_PAGE(t->record[i]);
+		enum arc_list on = a.on[p];
+
+		if (on == ARC_B1 || on == ARC_B2) {
+			arc_adapt(&a, on);
+			arc_evict(&a, on);
+		} else if (on == ARC_NONE) {
+			arc_forget(&a);
+		}
+		if (on != ARC_NONE)
+			arc_take(&a, p);
+		if (on != ARC_T1 && on != ARC_T2)
+			misses += seen[p];
+		seen[p] = 1;
+		arc_put(&a, p, on == ARC_NONE ? ARC_T1 : ARC_T2);
+	}
+	free(a.next);
+	free(a.prev);
+	free(a.on);
+	free(seen);
 	return misses;
 }
 

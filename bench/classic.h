@@ -15,6 +15,7 @@
 uint64_t lru_misses(const struct trace *t, uint32_t frames);
 uint64_t clock_misses(const struct trace *t, uint32_t frames);
 uint64_t s3fifo_misses(const struct trace *t, uint32_t frames);
+uint64_t arc_misses(const struct trace *t, uint32_t frames);
 /* Belady's optimum: evicts what is used again last. The limit. */
 uint64_t opt_misses(const struct trace *t, uint32_t frames);
 

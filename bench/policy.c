@@ -6,7 +6,8 @@
  *
  * LRU-3 is the real core behind a guest that costs nothing (guest.c), three
  * times: elastic blocks as libdcm runs them (use of pages known by sampling),
- * elastic blocks with a kernel's accessed bits, and fixed 4 KiB. The others
+ * elastic blocks with a kernel's accessed bits, and fixed 4 KiB with nothing
+ * fetched ahead. The others
  * are classic.c. Room for all is PERCENT of the trace's footprint; the core
  * takes its reserve of free frames out of that. name=value sets a tunable of
  * the elastic runs.
@@ -39,6 +40,7 @@ static void lru3_run(const struct trace *t, uint32_t frames,
 	if (!v->elastic) {
 		guest_tune(g, "elastic", 0);
 		guest_tune(g, "largest_block", 4096);
+		guest_tune(g, "stream", 0); /* which pages stay, alone */
 	}
 	for (int i = 0; v->elastic && i < nr_tune; i++) {
 		char name[64];
@@ -97,6 +99,7 @@ int main(int argc, char **argv)
 	printf(",\"clock\":%llu", (unsigned long long)clock_misses(&t, frames));
 	printf(",\"s3fifo\":%llu",
 	       (unsigned long long)s3fifo_misses(&t, frames));
+	printf(",\"arc\":%llu", (unsigned long long)arc_misses(&t, frames));
 	printf(",\"opt\":%llu", (unsigned long long)opt_misses(&t, frames));
 	for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++)
 		lru3_run(&t, frames, &variants[i], argv + 3, argc - 3);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 from dcmbench.host import BenchError, Ledger
 from dcmbench.report import Progress
@@ -39,6 +40,7 @@ class Context:
     raw: Raw | None = None
     programs: tuple[str, ...] = ()  # of the apps row; none: all
     resume: bool = False  # of the apps row: programs that are measured already stay
+    replays: dict[str, dict[int, dict[str, Any]]] = dataclasses.field(default_factory=dict)
     row_start: float = 0.0
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -85,10 +87,11 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class Raw:
-    """The machine's own round trips, in ns: medians by placement."""
+    """The machine's own round trips, in ns: medians by placement. And AES of a page, one end's."""
 
     uffd: dict[str, float]
     tcp: dict[str, float]
+    aes: float
 
     @property
     def best_uffd(self) -> float:
@@ -102,4 +105,7 @@ class Raw:
         def one(values: dict[str, float]) -> str:
             return ", ".join(f"{k} {v / 1e3:.1f}" for k, v in values.items())
 
-        return f"RAW us by placement: {one(self.uffd)}; raw TCP us: {one(self.tcp)}"
+        return (
+            f"RAW us by placement: {one(self.uffd)}; raw TCP us: {one(self.tcp)}; AES-128-GCM of a "
+            f"page, at one end: {self.aes / 1e3:.2f} us"
+        )

@@ -37,7 +37,7 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "tls": ("TLS", "#cc79a7", "^"),
     "zram": ("swap on zram", "#d55e00", "x"),
 }
-COLOURS = ("#999999", "#d55e00", "#e69f00", "#cc79a7", "#56b4e9", "#0072b2", "#000000")
+COLOURS = ("#999999", "#d55e00", "#e69f00", "#cc79a7", "#f0e442", "#56b4e9", "#0072b2", "#000000")
 MARKS = "vxs^Do*"
 
 
@@ -127,7 +127,7 @@ def latency(found: Found) -> Any | None:
     """The distribution of what a touch takes that is a fault."""
     memory = found.get("memory", {})
     lines: dict[str, Mapping[str, Any]] = {}
-    for id_ in ("fault-shm", "fault-tcp", "rand-vs-zram"):
+    for id_ in ("fault-shm", "fault-tcp", "fault-tls", "rand-vs-zram"):
         lines |= memory.get(id_, {}).get("raw", {}).get("latency_ns", {})
     if not lines:
         return None
