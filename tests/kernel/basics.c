@@ -418,6 +418,8 @@ static void major_faults(void)
 	uint32_t e;
 
 	control_open(&c, fd);
+	/* Each block waits for a donor: none is brought in ahead. */
+	control_tune(&c, "stream", 0);
 	if (control_budget(&c, SIZE / PAGE / 2))
 		fail("budget");
 	for (e = 0; e < c.info.extents; e++)

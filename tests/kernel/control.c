@@ -200,13 +200,19 @@ int control_budget(struct control *c, uint64_t pages)
 	return ioctl(c->fd, DCMFS_IOC_BUDGET, &pages) ? errno : 0;
 }
 
+void control_tune(struct control *c, const char *name, uint64_t value)
+{
+	struct dcmfs_tune tune = { .value = value };
+
+	snprintf(tune.name, sizeof(tune.name), "%s", name);
+	if (ioctl(c->fd, DCMFS_IOC_TUNE, &tune))
+		fail("DCMFS_IOC_TUNE: %s: %s", name, strerror(errno));
+}
+
 /* First in, first out: without it a few blocks stay, whatever comes. */
 void control_in_order(struct control *c)
 {
-	struct dcmfs_tune tune = { .name = "epsilon", .value = 0 };
-
-	if (ioctl(c->fd, DCMFS_IOC_TUNE, &tune))
-		fail("DCMFS_IOC_TUNE: %s", strerror(errno));
+	control_tune(c, "epsilon", 0);
 }
 
 /* Everything out but the smallest budget; then as it was. */

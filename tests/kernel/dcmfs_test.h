@@ -54,6 +54,7 @@ void control_lose(struct control *c, uint32_t extent);
 int control_link(struct control *c, uint32_t lane, int fd);
 unsigned int control_mend(struct control *c);
 int control_budget(struct control *c, uint64_t pages);
+void control_tune(struct control *c, const char *name, uint64_t value);
 void control_in_order(struct control *c);
 void control_squeeze(struct control *c);
 void control_frames(struct control *c, uint64_t frames);
