@@ -64,13 +64,15 @@ def configure(
     donors: list[Donor],
     transport: str = "shm",
     tunables: Mapping[str, int] | None = None,
+    name: str | None = "test",
     **vm: str,
 ) -> Path:
-    """A libdcm configuration for these donors, which share a key; without what is empty."""
-    values = {"name": "test", "budget": "16M", "size": "1G", "mode": "program"}
+    """A libdcm configuration for these donors, which share a key; with no name if that is None."""
+    values = {"budget": "16M", "size": "1G", "mode": "program"}
+    values |= {"name": name} if name else {}
     values |= {"threshold": "1M", "on-loss": "sigbus"}
     values |= {k.replace("_", "-"): v for k, v in vm.items()}
-    text = "[vm]\n" + "".join(f"{key} = {value}\n" for key, value in values.items() if value)
+    text = "[vm]\n" + "".join(f"{key} = {value}\n" for key, value in values.items())
     for donor in donors:
         address = donor.unix_address if transport == "shm" else donor.tcp_address
         text += f"[donor {donor.folder.name}]\naddress = {address}\n"

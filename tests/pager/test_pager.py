@@ -273,7 +273,7 @@ def test_second_program_of_a_configuration_is_refused(
     start_donor: StartDonor, short_tmp: Path
 ) -> None:
     """A configuration names no VM: each process that reads it has a name of its own."""
-    config = configure(short_tmp, [start(start_donor)], name="")
+    config = configure(short_tmp, [start(start_donor)], name=None)
     env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")} | under_pager(config)
     with contextlib.ExitStack() as stack:
         for _ in range(2):
