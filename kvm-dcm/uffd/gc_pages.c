@@ -305,6 +305,8 @@ static struct dcm_gc_host *gc_refuse(const struct dcm_pager *pg, char *err,
 {
 	snprintf(err, len, "%s", why);
 	dcm_log(DCM_LOG_WARNING, "%s: %s", pg->slabs.name, why);
+	/* The runtime may end the process before the log thread runs. */
+	dcm_log_flush(1000);
 	errno = EOPNOTSUPP;
 	return NULL;
 }
