@@ -218,6 +218,127 @@ static void anonymous(void)
 	close(pidfd);
 }
 
+/**
+ * struct round - blocks that go round: in from a slab, out to a frame
+ * @fd: the slab, a memfd as a donor's of shm
+ * @slab: its mapping
+ * @guest: memory in which %LIVE blocks are at a time
+ * @frame: frames: those from 0 on have memory, that of a block comes and goes by MOVE
+ * @buffer: bytes of one block
+ */
+struct round {
+	int fd;
+	char *slab;
+	char *guest;
+	char *frame;
+	char buffer[BLOCK * PAGE];
+};
+
+#define LIVE 64u
+
+static void block_read(const struct round *r, char *to, unsigned int block)
+{
+	if (pread(r->fd, to, BLOCK * PAGE, (off_t)block * BLOCK * PAGE) !=
+	    (ssize_t)(BLOCK * PAGE))
+		die("pread: %s", strerror(errno));
+}
+
+/* As libdcm does: in by COPY, clean out by memcpy() to a frame and DONTNEED for many. */
+static void round_copied(struct round *r, int pidfd, unsigned int block)
+{
+	struct iovec iov[4];
+	unsigned int i;
+
+	for (i = 0; i < 4; i++) {
+		struct uffdio_copy c = {
+			(uint64_t)r->guest + (size_t)(block + i) * BLOCK * PAGE,
+			(uint64_t)r->slab + (size_t)(block + i) * BLOCK * PAGE,
+			BLOCK * PAGE, UFFDIO_COPY_MODE_WP, 0
+		};
+
+		if (ioctl(uffd, UFFDIO_COPY, &c))
+			die("UFFDIO_COPY: %s", strerror(errno));
+	}
+	for (i = 0; block >= LIVE && i < 4; i++) {
+		char *p = r->guest + (size_t)(block + i - LIVE) * BLOCK * PAGE;
+
+		memcpy(r->frame + (size_t)i * BLOCK * PAGE, p, BLOCK * PAGE);
+		iov[i] = (struct iovec){ p, BLOCK * PAGE };
+	}
+	if (block >= LIVE &&
+	    syscall(SYS_process_madvise, pidfd, iov, 4, MADV_DONTNEED, 0) < 0)
+		die("process_madvise: %s", strerror(errno));
+}
+
+/*
+ * With frames that keep their memory: read into one, MOVE it in; out by MOVE, which is
+ * the next one. MOVE maps pages writable. So a block that must be write-protected is
+ * compared afterwards with what was read: another thread may have written to it before.
+ */
+static void round_moved(struct round *r, unsigned int block, bool clean)
+{
+	char *p = r->guest + (size_t)block * BLOCK * PAGE;
+	char *frame = r->frame + (size_t)(block % (LIVE + 1)) * BLOCK * PAGE;
+
+	block_read(r, clean ? r->buffer : frame, block);
+	if (clean)
+		memcpy(frame, r->buffer, BLOCK * PAGE);
+	if (!move(p, frame, BLOCK * PAGE))
+		die("UFFDIO_MOVE: %s", strerror(errno));
+	if (clean) {
+		protect(p, BLOCK * PAGE, true);
+		if (memcmp(p, r->buffer, BLOCK * PAGE))
+			die("a block changed");
+	}
+	/* the slot that is used next */
+	if (block >= LIVE &&
+	    !move(r->frame + (size_t)((block + 1) % (LIVE + 1)) * BLOCK * PAGE,
+		  p - (size_t)LIVE * BLOCK * PAGE, BLOCK * PAGE))
+		die("UFFDIO_MOVE: %s", strerror(errno));
+}
+
+static void rounds(void)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	static struct round r;
+	unsigned int i, k;
+	uint64_t t;
+
+	if (!open_uffd(UFFD_FEATURE_MOVE))
+		return;
+	r.fd = (int)syscall(SYS_memfd_create, "ways", MFD_CLOEXEC);
+	if (r.fd < 0 || ftruncate(r.fd, BYTES))
+		die("memfd: %s", strerror(errno));
+	r.slab = map(r.fd);
+	memset(r.slab, 7, BYTES);
+	r.guest = map(-1);
+	r.frame = map(-1);
+	enrol(r.guest, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
+	enrol(r.frame, UFFDIO_REGISTER_MODE_WP);
+	memset(r.frame, 1, 4 * BLOCK * PAGE);
+	t = cpu_ns();
+	for (i = 0; i < PAGES / BLOCK; i += 4)
+		round_copied(&r, pidfd, i);
+	say("round of 64K: COPY in, memcpy and DONTNEED out", cpu_ns() - t,
+	    PAGES);
+	for (k = 0; k < 2; k++) {
+		madvise(r.guest, BYTES, MADV_DONTNEED);
+		memset(r.frame, 1, (LIVE + 1) * BLOCK * PAGE);
+		t = cpu_ns();
+		for (i = 0; i < PAGES / BLOCK; i++)
+			round_moved(&r, i, !k);
+		say(k ? "round of 64K, writable: read, MOVE in and out" :
+			"round of 64K: read, MOVE in, protect, compare, MOVE out",
+		    cpu_ns() - t, PAGES);
+	}
+	munmap(r.slab, BYTES);
+	munmap(r.guest, BYTES);
+	munmap(r.frame, BYTES);
+	close(r.fd);
+	close(uffd);
+	close(pidfd);
+}
+
 static void shared(void)
 {
 	int fd = (int)syscall(SYS_memfd_create, "ways", MFD_CLOEXEC);
@@ -394,6 +515,7 @@ int main(void)
 		die("mmap: %s", strerror(errno));
 	memset(source, 7, 2u << 20);
 	anonymous();
+	rounds();
 	shared();
 	asynchronous();
 	round_trips();
