@@ -38,7 +38,7 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "zram": ("swap on zram", "#d55e00", "x"),
 }
 COLOURS = ("#999999", "#d55e00", "#e69f00", "#cc79a7", "#f0e442", "#56b4e9", "#0072b2", "#000000")
-MARKS = "vxs^Do*"
+MARKS = "vxs^pDo*"
 
 
 def _save(figure: Any, path: Path) -> None:
