@@ -227,15 +227,14 @@ static u32 block_look(struct dcm_lane *lane, struct dcm_ahead_want *want,
 		      u32 *next);
 
 /* Is a block to be taken apart: nothing else of it is wanted, or it can't come whole? */
-static bool block_apart(const struct dcm_vm *vm, u32 head, unsigned int order,
+static bool block_apart(const struct dcm_vm *vm, unsigned int order, u8 at,
 			const struct dcm_ahead_want *want)
 {
 	if (!order)
 		return false;
 	if (want->single && dcm_tune(vm, DCM_T_elastic))
 		return true;
-	return !dcm_block_at(vm, head, order).at ||
-	       (4ull << order) > READ_ONCE(vm->budget);
+	return !at || (4ull << order) > READ_ONCE(vm->budget);
 }
 
 /*
@@ -247,6 +246,7 @@ static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_fetch *f;
+	struct dcm_sets sets;
 	u32 nr;
 
 	if (!dcm_block_flag(vm, head, order, PD_AT)) {
@@ -260,7 +260,8 @@ static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
 		head = dcm_eblk_grow_ahead(lane, head, &order, want->from,
 					   want->end);
 	nr = 1u << order;
-	if (block_apart(vm, head, order, want)) {
+	sets = dcm_block_at(vm, head, order);
+	if (block_apart(vm, order, sets.at, want)) {
 		dcm_eblk_reduce(lane, head, order);
 		pd_unlock(pd_of(vm, head));
 		if (want->alone)
@@ -279,8 +280,7 @@ static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
 		return nr;
 	}
 	/* never %NULL: fewer than DCM_AHEAD_MAX are in use */
-	f = dcm_fetch_begin(lane, head, order, DCM_NIL, want->what,
-			    dcm_block_at(vm, head, order));
+	f = dcm_fetch_begin(lane, head, order, DCM_NIL, want->what, sets);
 	if (want->mark >= head && want->mark - head < nr)
 		f->hide = (u16)(1u << (want->mark - head)) & (u16)~f->zero;
 	pd_unlock(pd_of(vm, head));
@@ -316,21 +316,34 @@ static u32 block_look(struct dcm_lane *lane, struct dcm_ahead_want *want,
 	return 0;
 }
 
+/** dcm_ahead_may() - are fewer than %DCM_AHEAD_MAX such blocks in flight? */
+bool dcm_ahead_may(struct dcm_lane *lane)
+{
+	/* what needs no network is here at once */
+	if (lane->nr_ahead == DCM_AHEAD_MAX) {
+		lane->vm->ops->io_flush(lane);
+		dcm_poll(lane);
+	}
+	return lane->nr_ahead < DCM_AHEAD_MAX;
+}
+
 /**
- * dcm_ahead_bring() - begin to bring in the block of a page that a stream foresees
- * @lane: caller's lane, with fewer than %DCM_AHEAD_MAX such blocks in flight
+ * dcm_ahead_bring() - begin to bring in a block before an access needs it
+ * @lane: caller's lane, and dcm_ahead_may() is true
  * @want: what is wanted
  *
- * Moves @want->gfn on, over the block.
+ * Moves @want->gfn on, over the block, or over pages that no chunk has.
  *
  * Return: pages for which no frames are free; 0: go on.
  */
 u32 dcm_ahead_bring(struct dcm_lane *lane, struct dcm_ahead_want *want)
 {
-	u32 next = want->gfn, lack;
+	u32 next = (u32)dcm_chunk_next(lane->vm, want->gfn, want->end);
+	u32 lack = 0;
 
 	want->alone = false;
-	lack = block_look(lane, want, &next);
+	if (next == want->gfn)
+		lack = block_look(lane, want, &next);
 	want->gfn = next;
 	return lack;
 }
@@ -343,25 +356,16 @@ int dcm_ahead(struct dcm_lane *lane)
 		.what = DCM_FOR_AHEAD,
 		.mark = DCM_NIL,
 	};
-	u32 i, next, lack;
+	u32 i, lack;
 	int again = 0;
 
 	for (i = 0; i < AHEAD_LOOKS && !again; i++) {
-		/* what needs no network is here at once */
-		if (lane->nr_ahead == DCM_AHEAD_MAX) {
-			vm->ops->io_flush(lane);
-			dcm_poll(lane);
-		}
-		if (lane->nr_ahead == DCM_AHEAD_MAX ||
-		    !queue_first(a, &want.gfn, &want.end))
+		if (!dcm_ahead_may(lane) ||
+		    !queue_first(a, &want.from, &want.end))
 			break;
-		lack = 0;
-		want.from = want.gfn;
-		want.alone = false;
-		next = (u32)dcm_chunk_next(vm, want.gfn, want.end);
-		if (next == want.gfn)
-			lack = block_look(lane, &want, &next);
-		queue_pass(a, want.gfn, next);
+		want.gfn = want.from;
+		lack = dcm_ahead_bring(lane, &want);
+		queue_pass(a, want.from, want.gfn);
 		if (lack)
 			again = room_make(lane, lack);
 	}

@@ -272,6 +272,7 @@ struct dcm_ahead_want {
 void dcm_ahead_add(struct dcm_lane *lane, u32 gfn, u32 nr);
 void dcm_ahead_drop(struct dcm_lane *lane, u64 gfn, u64 nr);
 u64 dcm_ahead_room(const struct dcm_vm *vm);
+bool dcm_ahead_may(struct dcm_lane *lane);
 u32 dcm_ahead_bring(struct dcm_lane *lane, struct dcm_ahead_want *want);
 
 /* stream.c */

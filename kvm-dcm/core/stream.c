@@ -45,15 +45,15 @@
 #define APART 2 /* larger steps leave most pages of a block unused */
 #define ONCE 4u /* times as much as is asked for together, for one access */
 
-static bool side_by_side(const struct dcm_stream *s)
+static bool side_by_side(s32 step)
 {
-	return s->step == 1 || s->step == -1;
+	return step == 1 || step == -1;
 }
 
 /* Pages that are asked for together. */
 static u32 chunk_of(const struct dcm_stream *s)
 {
-	return side_by_side(s) ? DCM_BLOCK_MAX : FAR;
+	return side_by_side(s->step) ? DCM_BLOCK_MAX : FAR;
 }
 
 /* Steps from the next access to a page; -1: it is not one of the stream's. */
@@ -89,7 +89,7 @@ static bool steps_here(const struct dcm_vm *vm, const struct dcm_stream *s,
 		head = gfn & ~((1u << o) - 1);
 		if (pd_state(pd_word(pd_of(vm, (u32)head))) == DCM_NOTDIRECT)
 			return false;
-		if (!side_by_side(s))
+		if (!side_by_side(s->step))
 			i++;
 		else
 			i += s->step > 0 ? head + (1u << o) - gfn :
@@ -183,7 +183,7 @@ static struct dcm_stream *stream_begin(struct dcm_streams *t,
 			s = &t->stream[i];
 	stream_end(t, s);
 	s->step = step;
-	s->depth = side_by_side(s) ? FIRST : 1;
+	s->depth = side_by_side(s->step) ? FIRST : 1;
 	return s;
 }
 
@@ -203,20 +203,20 @@ static void stream_go(struct dcm_streams *t, struct dcm_stream *s, u32 gfn,
 	/* what was asked for and is missed has not come, or is gone again */
 	asked_set(t, s, asked && !m ? s->asked - (u32)steps - 1 : 0);
 	s->next = (s64)gfn + s->step;
-	if (m && side_by_side(s))
+	if (m && side_by_side(s->step))
 		s->next = s->step > 0 ? (s64)m->end : (s64)m->head - 1;
 }
 
 /**
  * struct stream_plan - what is to be brought in for a stream
- * @stream: its number
- * @used: its time
+ * @stream: whose
+ * @used: its time then: another later is another plan's
  * @first: the first page
  * @step: to the next
  * @nr: how many
  */
 struct stream_plan {
-	u32 stream;
+	struct dcm_stream *stream;
 	u32 used;
 	s64 first;
 	s32 step;
@@ -264,7 +264,7 @@ static bool stream_more(struct dcm_vm *vm, struct dcm_stream *s,
 	if (s->sure < SURE + t->waste / WASTE_STEP || s->asked >= depth ||
 	    s->asked * 2 > depth)
 		return false;
-	p->stream = (u32)(s - t->stream);
+	p->stream = s;
 	p->used = s->used;
 	p->first = s->next + (s64)s->asked * s->step;
 	p->step = s->step;
@@ -300,25 +300,12 @@ static bool access_look(struct dcm_vm *vm, u32 gfn, const struct dcm_miss *m,
 /* Bring in what donors have of it. False: there is no room now. */
 static bool pages_bring(struct dcm_lane *lane, struct dcm_ahead_want *want)
 {
-	struct dcm_vm *vm = lane->vm;
-
 	if (!want->single && !dcm_eblk_worth(lane, want->from))
 		return true;
-	for (want->gfn = want->from; want->gfn < want->end;) {
-		u32 next;
-
-		if (lane->nr_ahead == DCM_AHEAD_MAX) {
-			vm->ops->io_flush(lane);
-			dcm_poll(lane);
-			if (lane->nr_ahead == DCM_AHEAD_MAX)
-				return false;
-		}
-		next = (u32)dcm_chunk_next(vm, want->gfn, want->end);
-		if (next != want->gfn)
-			want->gfn = next;
-		else if (dcm_ahead_bring(lane, want))
+	want->gfn = want->from;
+	while (want->gfn < want->end)
+		if (!dcm_ahead_may(lane) || dcm_ahead_bring(lane, want))
 			return false;
-	}
 	return true;
 }
 
@@ -326,7 +313,7 @@ static bool pages_bring(struct dcm_lane *lane, struct dcm_ahead_want *want)
 static void plan_cut(struct dcm_vm *vm, struct stream_plan *p, u32 nr)
 {
 	struct dcm_streams *t = &vm->streams;
-	struct dcm_stream *s = &t->stream[p->stream];
+	struct dcm_stream *s = p->stream;
 
 	spin_lock(&t->lock);
 	if (s->step == p->step && s->used == p->used)
@@ -350,7 +337,7 @@ static void plan_fit(struct dcm_lane *lane, struct stream_plan *p)
 
 static void plan_bring(struct dcm_lane *lane, struct stream_plan *p)
 {
-	bool near = p->step == 1 || p->step == -1;
+	bool near = side_by_side(p->step);
 	struct dcm_ahead_want want = {
 		.what = DCM_FOR_STREAM,
 		.single = p->step > APART || p->step < -APART,
