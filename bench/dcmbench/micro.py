@@ -190,18 +190,14 @@ FLOORS = {
 }
 
 
-def _faults(ctx: Context, way: str) -> tuple[dict[str, float], dict[str, dict[str, Any]], str]:
-    """Medians by placement, the last run's figures, and the best placement."""
+def _faults(ctx: Context, way: str) -> dict[str, list[dict[str, Any]]]:
+    """Each run's figures, by placement."""
     assert ctx.raw
-    placements = [p for p in PLACEMENTS if p in ctx.raw.uffd]
-    seen: dict[str, list[float]] = {p: [] for p in placements}
-    last: dict[str, dict[str, Any]] = {}
+    runs: dict[str, list[dict[str, Any]]] = {p: [] for p in PLACEMENTS if p in ctx.raw.uffd}
     for _ in range(ctx.repeat):
-        for p in placements:
-            last[p] = _fault(ctx, way, p, 0)
-            seen[p].append(last[p]["ns"]["p50"])
-    medians = {p: median(v) for p, v in seen.items()}
-    return medians, last, min(medians, key=lambda p: medians[p])
+        for p, figures in runs.items():
+            figures.append(_fault(ctx, way, p, 0))
+    return runs
 
 
 def fault(ctx: Context, way: str) -> Row:
@@ -209,7 +205,10 @@ def fault(ctx: Context, way: str) -> Row:
     assert ctx.raw
     id_, floor = f"fault-{way}", FLOORS[way]
     unit = floor.parts(ctx.raw)
-    medians, last, place = _faults(ctx, way)
+    runs = _faults(ctx, way)
+    last = {p: figures[-1] for p, figures in runs.items()}
+    medians = {p: median([f["ns"]["p50"] for f in figures]) for p, figures in runs.items()}
+    place = min(medians, key=lambda p: medians[p])
     ns = last[place]["ns"]
     mixed = _fault(ctx, way, place, 50)["ns"]
     inside = last[place]["pager"]["latency_ns"]
@@ -256,14 +255,9 @@ TAIL = 4
 
 def fault_tail(ctx: Context) -> Row:
     """How much longer than the others the slowest of a hundred faults take, over tcp."""
-    assert ctx.raw
-    shares: dict[str, list[float]] = {p: [] for p in PLACEMENTS if p in ctx.raw.uffd}
-    last: dict[str, dict[str, Any]] = {}
-    for _ in range(ctx.repeat):
-        for p in shares:
-            last[p] = _fault(ctx, "tcp", p, 0)["ns"]
-            shares[p].append(last[p]["p99"] / last[p]["p50"])
-    medians = {p: median(v) for p, v in shares.items()}
+    runs = {p: [f["ns"] for f in figures] for p, figures in _faults(ctx, "tcp").items()}
+    last = {p: ns[-1] for p, ns in runs.items()}
+    medians = {p: median([ns["p99"] / ns["p50"] for ns in each]) for p, each in runs.items()}
     value = medians["default"]
     detail = (
         "value is p99 over p50 of faults of 4 KiB, one thread, tcp in the clear, budget full, "
