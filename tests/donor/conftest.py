@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -43,6 +44,10 @@ class Lab(Donor):
     """A donor with clients, and the state it must return to after they are gone."""
 
     baseline_fds: int = 0
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.controls: WeakSet[Control] = WeakSet()
 
     def start(self) -> Lab:
         super().start()
@@ -118,13 +123,18 @@ class Lab(Donor):
 
     def control(self, tenant: str = "alice", unix: bool = False, **more: Any) -> Control:
         address = self.unix_address if unix else self.tcp_address
-        return Control(address, tenant, self.key(tenant), **more)
+        c = Control(address, tenant, self.key(tenant), **more)
+        self.controls.add(c)
+        return c
 
     def tls(self, tenant: str = "alice", **more: Any) -> Tls:
         return Tls(dial(self.tcp_address), tenant, self.key(tenant), **more)
 
     def finish(self) -> None:
-        """The end of the fixture: drained, and the sanitizers have nothing to say."""
+        """The end of the fixture: drained, and the sanitizers have nothing to say. Connections that
+        a failed test left open are closed: the next test would be failed for them."""
+        for c in set(self.controls):
+            c.close()
         status = self.stop()
         text = self.log.read_text(errors="replace")
         assert "Sanitizer" not in text and "runtime error" not in text, text[-6000:]
