@@ -78,7 +78,7 @@ def _table(head: Sequence[str], lines: Sequence[str]) -> str:
 
 def _keyed(old: str) -> dict[str, str]:
     """Lines of a table by the id in their first column."""
-    return {m[1]: m[0] for m in re.finditer(r"^\| `([^`]+)` .*$", old, re.M)}
+    return {m[1]: m[0] for m in re.finditer(r"^\| `([^`]+)`.*$", old, re.M)}
 
 
 def _machine(machine: Row) -> str:

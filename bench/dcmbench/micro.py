@@ -258,10 +258,11 @@ def fault_tail(ctx: Context) -> Row:
     runs = {p: [f["ns"] for f in figures] for p, figures in _faults(ctx, "tcp").items()}
     last = {p: ns[-1] for p, ns in runs.items()}
     medians = {p: median([ns["p99"] / ns["p50"] for ns in each]) for p, each in runs.items()}
-    value = medians["default"]
+    place = min(runs, key=lambda p: median([ns["p50"] for ns in runs[p]]))
+    value = medians[place]
     detail = (
         "value is p99 over p50 of faults of 4 KiB, one thread, tcp in the clear, budget full, "
-        "where nothing is pinned. "
+        f"in the placement with the shortest median ({place}): elsewhere a slow median flatters. "
         + "; ".join(
             f"{p} {medians[p]:.1f} (last run: p50 {last[p]['p50'] / 1e3:.1f}, p90 "
             f"{last[p]['p90'] / 1e3:.1f}, p99 {last[p]['p99'] / 1e3:.1f}, p99.9 "

@@ -182,3 +182,25 @@ def test_a_figure_is_in_the_document_twice(monkeypatch: pytest.MonkeyPatch) -> N
     new = document.filled(text, rows)
     assert new == text.replace("three", "five").replace("four\n", "four\n- `d`: six\n")
     assert document.filled(new, rows) == new
+
+
+def test_a_row_measured_alone_drops_the_others_from_the_table_of_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The table by way to the donor keeps the lines of rows that were not measured again."""
+    monkeypatch.syspath_prepend(TOP / "bench")
+    from dcmbench import document
+
+    kept = "| `scale-2`, two threads over one | 2.039 | 1.065 | 1.715 | 1.714 |  |\n"
+    text = (
+        "<!-- columns -->\n"
+        "| row | all direct | shm | TCP | TLS | zram |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
+        f"| `rand-vs-zram`, us a page | 1 | 2 | 3 | 4 | 5 |\n{kept}<!-- end -->\n"
+    )
+    columns = {"direct": 9, "shm": 8, "tcp": 7, "tls": 6, "zram": 5}
+    rows: dict[str, dict[str, Mapping[str, Any]]] = {
+        "memory": {"rand-vs-zram": {"raw": {"unit": "us a page", "columns": columns}}}
+    }
+    new = document.filled(text, rows)
+    assert new == text.replace("| 1 | 2 | 3 | 4 | 5 |", "| 9 | 8 | 7 | 6 | 5 |")
