@@ -49,6 +49,7 @@ enum dcm_fault_result {
 #define DCM_FF_WRITE 0x1 /* the access is a write */
 #define DCM_FF_WP 0x2 /* page is mapped, write-protected */
 #define DCM_FF_ALONE 0x4 /* bring in the page's block only, no run of blocks */
+#define DCM_FF_SPAN 0x8 /* all of its 2 MiB, if no page of that was ever used */
 
 /**
  * struct dcm_vm_config - what a VM is made with
@@ -144,6 +145,16 @@ u64 dcm_chunk_next(const struct dcm_vm *vm, u64 gfn, u64 end);
  * after it has posted the fetch.
  */
 enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags);
+
+/**
+ * dcm_fresh_span() - whether a first touch may bring in its whole 2 MiB
+ * @vm: the VM
+ * @gfn: the touched page
+ *
+ * Return: the pages of a span, or 0: there is no room. Whether all of them are new
+ * is not looked at.
+ */
+u32 dcm_fresh_span(const struct dcm_vm *vm, u32 gfn);
 
 /**
  * dcm_stall_cause() - what an access that found no free frame (STALL) waits for

@@ -68,7 +68,8 @@ static void run_add(struct dcm_lane *lane, struct discard_run *run, u32 head,
 	dcm_queue_out(lane->vm, head, order);
 	pd_set(pd_of(lane->vm, head), PD_BUSY);
 	pd_unlock(pd_of(lane->vm, head));
-	if (run->from + run->nr != head || run->nr + (1u << order) > RUN_MAX)
+	/* Not across 2 MiB: a huge page then goes as a whole. */
+	if (run->from + run->nr != head || !(head & (RUN_MAX - 1)))
 		run_drop(lane, run);
 	if (!run->nr)
 		run->from = head;

@@ -244,9 +244,12 @@ static enum dcm_fault_result fault_once(struct dcm_lane *lane, u32 gfn,
 	case DCM_WRITEBACK:
 		return fault_unmapped(lane, head, *order, gfn, flags);
 	default:
-		run = flags & (DCM_FF_ALONE | FF_NOGROW) ?
-			      0 :
-			      dcm_fresh_run(lane, head, *order);
+		if (flags & (DCM_FF_ALONE | FF_NOGROW))
+			run = 0;
+		else if (flags & DCM_FF_SPAN)
+			run = dcm_fresh_span(vm, gfn);
+		else
+			run = dcm_fresh_run(lane, head, *order);
 		if (!run)
 			return fault_notdirect(lane, head, order, gfn, flags,
 					       f);

@@ -22,7 +22,11 @@
  * The blocks of a run are no larger than those of single faults (fresh_block):
  * each is evicted by itself, and pages that were never used are zero then and
  * cost no donor anything. Under pressure there are no runs: an eighth of the
- * budget stays free of them.
+ * budget stays free of them, unless all of the VM's memory may be direct.
+ *
+ * A pager may also ask for a *span* (%DCM_FF_SPAN): the whole aligned 2 MiB of the
+ * touched page, though nothing beside it is here, as the kernel would give it one
+ * huge page.
  *
  * Locking: the blocks of a run are BUSY from when they are found NotDirect until
  * they are mapped. Locks are only tried: a block that another lane works on is
@@ -38,13 +42,18 @@
 /* The longest run that there is room for; 0: none. */
 static u32 run_room(const struct dcm_vm *vm)
 {
-	u64 budget = READ_ONCE(vm->budget);
-	s64 room = (s64)(budget - budget / FREE_SHARE) -
-		   atomic64_read(&vm->direct);
+	u64 budget = READ_ONCE(vm->budget), most = budget / RUN_SHARE;
+	s64 room = (s64)(budget - budget / FREE_SHARE);
 
+	/* All of it may be here: there will be no pressure. */
+	if (budget >= vm->nr_pages) {
+		most = RUN_MAX;
+		room = (s64)budget;
+	}
+	room -= atomic64_read(&vm->direct);
 	if (room <= 0)
 		return 0;
-	return (u32)min(min((u64)room, budget / RUN_SHARE), (u64)RUN_MAX);
+	return (u32)min(min((u64)room, most), (u64)RUN_MAX);
 }
 
 /* The block that a page is in, if it is here. A hint: no lock is held. */
@@ -128,6 +137,14 @@ u32 dcm_fresh_run(struct dcm_lane *lane, u32 head, unsigned int order)
 	while (nr && (head & ~(nr - 1)) + (u64)nr > vm->nr_pages)
 		nr >>= 1;
 	return nr > 1u << dcm_eblk_order_fresh(vm) ? nr : 0;
+}
+
+u32 dcm_fresh_span(const struct dcm_vm *vm, u32 gfn)
+{
+	if (!dcm_tune(vm, DCM_T_elastic) || run_room(vm) < RUN_MAX ||
+	    (gfn & ~(RUN_MAX - 1)) + (u64)RUN_MAX > vm->nr_pages)
+		return 0;
+	return RUN_MAX;
 }
 
 /*

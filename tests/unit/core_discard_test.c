@@ -218,6 +218,25 @@ static void test_together(void **state)
 	end(fb);
 }
 
+/* What lies in other 2 MiB is dropped by itself: a huge page then goes as a whole. */
+static void test_spans_apart(void **state)
+{
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
+	u32 i;
+
+	(void)state;
+	cfg.budget = 2048;
+	fb = world(cfg);
+	for (i = 0; i < 1536; i++)
+		put(fb, i);
+	fb_discard(fb, 0, 300, 1000);
+	assert_int_equal(fb->nr_discard_ops, 3);
+	assert_int_equal(fb->mapped, 536);
+	fb_fsck(fb, false);
+	end(fb);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -227,6 +246,7 @@ int main(void)
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_write_after),
 		cmocka_unit_test(test_together),
+		cmocka_unit_test(test_spans_apart),
 	};
 
 	return cmocka_run_group_tests_name("core_discard", tests, NULL, NULL);

@@ -184,6 +184,65 @@ static void test_refused(void **state)
 	end(fb);
 }
 
+/* A pager that can map 2 MiB by one entry gets them at the first touch. */
+static void test_span(void **state)
+{
+	struct fake_backend *fb = roomy(BUDGET);
+	u32 i;
+
+	(void)state;
+	fb->cfg.spans = true;
+	put(fb, 700);
+	assert_int_equal(fb->mapped, 512);
+	for (i = 512; i < 1024; i++)
+		put(fb, i);
+	assert_int_equal(count(fb, DCM_C_FAULTS), 1);
+	/* each block can go by itself */
+	assert_int_equal(pages_of(fb, 700), 4);
+	/* none takes the last eighth of the budget */
+	for (i = 1024; i < 12288; i += 512)
+		put(fb, i);
+	assert_in_range(fb->mapped, 8750 - 512, 8750 + 128);
+	assert_int_equal(count(fb, DCM_C_DEMOTED), 0);
+	fb_fsck(fb, false);
+	end(fb);
+}
+
+/* Where all memory may be direct, no part of the budget is kept free of spans. */
+static void test_span_all_direct(void **state)
+{
+	struct fake_backend *fb = roomy(12288);
+	u32 i;
+
+	(void)state;
+	fb->cfg.spans = true;
+	for (i = 0; i < 12288; i++)
+		put(fb, i);
+	assert_int_equal(count(fb, DCM_C_FAULTS), 24);
+	assert_int_equal(fb->nr_fresh, 24);
+	end(fb);
+}
+
+/* A page of it was used before: the touched page comes, and no span. */
+static void test_span_used(void **state)
+{
+	struct fake_backend *fb = roomy(12288);
+
+	(void)state;
+	put(fb, 5);
+	fb->cfg.spans = true;
+	put(fb, 300);
+	assert_int_equal(fb->nr_fresh, 0);
+	assert_true(fb->mapped <= 32);
+	/* given up, it is as new */
+	fb_discard(fb, 0, 0, 512);
+	put(fb, 300);
+	assert_int_equal(fb->nr_fresh, 1);
+	assert_int_equal(fb->mapped, 512);
+	fb_fsck(fb, false);
+	end(fb);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -196,6 +255,9 @@ int main(void)
 		cmocka_unit_test(test_unused),
 		cmocka_unit_test(test_around_content),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_span),
+		cmocka_unit_test(test_span_all_direct),
+		cmocka_unit_test(test_span_used),
 	};
 
 	return cmocka_run_group_tests_name("core_fresh", tests, NULL, NULL);

@@ -144,6 +144,7 @@ struct fb_config {
 	bool syncs; /* dcm_sync() is used */
 	bool seal; /* pages are sealed; never @direct then */
 	bool fresh; /* it makes runs of new pages */
+	bool spans; /* it asks for whole spans, and makes no other runs */
 	bool watch; /* it hides pages */
 	bool sums; /* extents with several slabs have sums */
 	bool threads;

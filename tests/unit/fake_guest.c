@@ -231,6 +231,8 @@ enum dcm_fault_result fb_fault(struct fake_backend *fb, u32 lane, u32 gfn,
 	u32 gen = __atomic_load_n(&fb->wakes[gfn], __ATOMIC_ACQUIRE);
 	enum dcm_fault_result r;
 
+	if (fb->cfg.spans)
+		flags |= DCM_FF_SPAN;
 	do {
 		r = dcm_fault(enter(fb, lane), gfn, flags);
 		leave(fb, lane);

@@ -191,7 +191,8 @@ static int op_fresh(struct dcm_lane *lane, u32 gfn, u32 nr)
 	if (!nr || (gfn ^ (gfn + nr - 1)) >> DCM_HABIT_SHIFT)
 		fb_violation(fb, "fresh: %u+%u", gfn, nr);
 	op_begin(fb, lane, gfn, nr, "fresh");
-	if (fb_chance(fb, lane->id, fb->cfg.p_install_fail)) {
+	if (fb_chance(fb, lane->id, fb->cfg.p_install_fail) ||
+	    (fb->cfg.spans && nr >> DCM_HABIT_SHIFT != 1)) {
 		op_end(fb, lane, gfn, nr);
 		return -EBUSY;
 	}
