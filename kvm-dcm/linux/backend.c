@@ -47,8 +47,8 @@ static struct folio *frame_at(const struct dcm_pd *pd)
 	return dcmfs_frame_folio(pfn_to_page(pd->frame));
 }
 
-/* Make @page the frame of @gfn. */
-static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
+/** dcmfs_frame_put_under() - make @page the frame of @gfn */
+void dcmfs_frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
 	struct folio *folio = dcmfs_frame_folio(page);
 
@@ -61,11 +61,12 @@ static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 static void page_hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
+	struct folio *folio = page_folio(page);
 
 	if (!a || !a->want || a->gfn != gfn || a->page)
 		return;
-	folio_get(dcmfs_frame_folio(page));
-	if (folio_trylock(dcmfs_frame_folio(page)))
+	folio_get(folio);
+	if (folio_trylock(folio))
 		a->page = page;
 	else if (!a->busy)
 		a->busy = page;
@@ -174,7 +175,7 @@ static int frames_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
 	landing_used(lane, f);
 	dcmfs_jitter(DCMFS_AT_INSTALL);
 	for (i = 0; i < 1u << f->order; i++)
-		frame_put_under(lane, f->gfn + i, page[i]);
+		dcmfs_frame_put_under(lane, f->gfn + i, page[i]);
 	return 0;
 }
 
@@ -187,7 +188,7 @@ static void landing_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
 	dl->landing[i] = NULL;
 	dl->landing_nr[i] = 0;
 	dcmfs_jitter(DCMFS_AT_INSTALL);
-	frame_put_under(lane, f->gfn, f->io.data);
+	dcmfs_frame_put_under(lane, f->gfn, f->io.data);
 }
 
 static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
@@ -250,9 +251,9 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 			struct page *copy = dcmfs_frame_must(lane);
 
 			copy_highpage(copy, page);
-			frame_put_under(lane, gfn + i, copy);
+			dcmfs_frame_put_under(lane, gfn + i, copy);
 		} else {
-			frame_put_under(lane, gfn + i, page);
+			dcmfs_frame_put_under(lane, gfn + i, page);
 		}
 		page = next;
 	}
@@ -269,15 +270,41 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 {
 	unsigned int order = pd_order(pd_word(pd_of(lane->vm, gfn)));
+	struct page *page = dcmfs_huge_page(lane_vm(lane), gfn);
 
+	if (page) {
+		page_hand_over(lane, gfn, page);
+		put_page(page);
+		return 0;
+	}
 	page_hand_over(lane, gfn, page_of(lane, gfn));
 	pages_map_around(lane, gfn & ~((1u << order) - 1), order, 0);
 	return 0;
 }
 
-/* Its next access finds it as any other that no fault has mapped yet. */
+/* A new span; other runs come block by block. */
+static int op_fresh(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
+	int err = nr == DCMFS_SPAN_PAGES ? dcmfs_huge_make(lane, gfn) : -ENOMEM;
+
+	if (!err && a && a->gfn - gfn < nr)
+		page_hand_over(lane, a->gfn, page_of(lane, a->gfn));
+	return err;
+}
+
+/*
+ * Its next access finds it as any other that no fault has mapped yet. A span is not
+ * taken apart for this.
+ */
 static int op_hide(struct dcm_lane *lane, u32 gfn, bool dirty)
 {
+	struct page *page = dcmfs_huge_page(lane_vm(lane), gfn);
+
+	if (page) {
+		put_page(page);
+		return -EBUSY;
+	}
 	if (!folio_mapped(frame_at(pd_of(lane->vm, gfn))))
 		return 1;
 	unmap_mapping_pages(lane_vm(lane)->inode->i_mapping, gfn, 1, false);
@@ -359,7 +386,8 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 	unsigned int i, from, end;
 
 	for (i = 0; i < nr; i++)
-		if (!frames_lock_idle(pd_of(lane->vm, v[i].gfn),
+		if (dcmfs_huge_apart(lane, v[i].gfn) ||
+		    !frames_lock_idle(pd_of(lane->vm, v[i].gfn),
 				      1u << v[i].order))
 			v[i].err = -EBUSY;
 	dcmfs_jitter(DCMFS_AT_UNMAP);
@@ -442,7 +470,10 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 	u32 end = gfn + nr, n;
 
 	for (; gfn < end; gfn += n) {
-		n = min(end - gfn, DCM_BLOCK_MAX);
+		n = dcmfs_huge_discard(lane, gfn, end - gfn);
+		if (n)
+			continue;
+		n = min(end - gfn, DCM_BLOCK_MAX - gfn % DCM_BLOCK_MAX);
 		pages_discard(lane, gfn, n);
 	}
 }
@@ -533,6 +564,7 @@ static bool op_relax(struct dcm_lane *lane)
 const struct dcm_ops dcmfs_ops = {
 	.install = op_install,
 	.remap = op_remap,
+	.fresh = op_fresh,
 	.reveal = op_reveal,
 	.hide = op_hide,
 	.unprotect = op_unprotect,
@@ -556,6 +588,14 @@ const struct dcm_ops dcmfs_ops = {
 	.relax = op_relax,
 };
 
+static void frame_drop(struct dcm_lane *lane, struct page *page)
+{
+	if (PageCompound(page))
+		dcmfs_huge_drop(lane_vm(lane), page);
+	else
+		dcmfs_frame_free(lane, page);
+}
+
 /**
  * dcmfs_frames_drop() - free every frame and descriptor of a VM
  * @vm: the VM, mapped nowhere
@@ -575,8 +615,7 @@ void dcmfs_frames_drop(struct dcmfs_vm *vm)
 
 		if (pd_state(w) != DCM_NOTDIRECT)
 			for (i = 0; i < nr; i++)
-				dcmfs_frame_free(lane,
-						 pfn_to_page(pd[i].frame));
+				frame_drop(lane, pfn_to_page(pd[i].frame));
 		gfn += nr;
 		if (gfn % DCM_PDS_PAGES && gfn < end)
 			continue;

@@ -12,6 +12,10 @@
 #include <linux/mm.h>
 #include <linux/version.h>
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+#include <linux/pfn_t.h>
+#endif
+
 /*
  * Protection of a new mapping without the accessed bit, so that a set bit means
  * an access. Except on x86, pages count as touched when they are mapped.
@@ -54,6 +58,27 @@ static inline void dcmfs_kill_names(struct super_block *super)
 static inline void dcmfs_kill_names(struct super_block *super)
 {
 	kill_anon_super(super);
+}
+#endif
+
+/* Map the aligned 2 MiB of a fault by one entry, if it has none. */
+#if !defined(CONFIG_TRANSPARENT_HUGEPAGE)
+static inline vm_fault_t dcmfs_insert_pmd(struct vm_fault *vmf,
+					  unsigned long pfn, bool write)
+{
+	return VM_FAULT_FALLBACK;
+}
+#elif LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+static inline vm_fault_t dcmfs_insert_pmd(struct vm_fault *vmf,
+					  unsigned long pfn, bool write)
+{
+	return vmf_insert_pfn_pmd(vmf, pfn_to_pfn_t(pfn), write);
+}
+#else
+static inline vm_fault_t dcmfs_insert_pmd(struct vm_fault *vmf,
+					  unsigned long pfn, bool write)
+{
+	return vmf_insert_pfn_pmd(vmf, pfn, write);
 }
 #endif
 

@@ -8,6 +8,7 @@
  *	fault.c   a page fault of QEMU, KVM or vhost: calls the core on a lane
  *	backend.c the core's ops: mapping and unmapping blocks
  *	frame.c   page frames, their chains, the reserve
+ *	huge.c    2 MiB in one page of the host's, until a part of it leaves
  *	slab.c    slabs: attached, moved, lost; I/O on those of this host
  *	link.c    a lane's I/O, and its links to donors
  *	tcp.c     a link that is a socket
@@ -48,6 +49,8 @@ struct dcmfs_sealer;
 #define DCMFS_LANES_MAX 32u /* fault lanes of a VM */
 #define DCMFS_BUCKETS 64u /* wait queues of blocks being worked on */
 #define DCMFS_RESERVE 64 /* frames kept for when the host has none */
+#define DCMFS_SPAN_PAGES 512u /* 2 MiB (huge.c) */
+#define DCMFS_HUGE_LOCKS 16u
 #define DCMFS_SLABS_MAX 65536u /* slabs of a VM */
 
 static_assert(DCMFS_DONORS_MAX <= 64, "a bit for each in dcmfs_lane.busy");
@@ -185,6 +188,11 @@ struct dcmfs_vm_slab {
  * @frames: page frames held
  * @reserve: frames for when the host has none
  * @short_of: frames were taken from the reserve: direct memory must shrink
+ * @huge: spans that are pages of 2 MiB, a bit each
+ * @huge_lock: guards which frames of spans descriptors refer to, by span
+ * @huge_spare: frames to take a span apart when the host has none; a chain
+ * @nr_huge: bits in @huge
+ * @huge_split: spans that were taken apart
  * @slabs: all slabs; under @control
  * @nr_slabs: how many
  * @kept: sockets that the control plane has left, by donor
@@ -218,6 +226,11 @@ struct dcmfs_vm {
 	atomic64_t frames;
 	mempool_t reserve;
 	atomic_t short_of;
+	unsigned long *huge;
+	spinlock_t huge_lock[DCMFS_HUGE_LOCKS];
+	struct page *huge_spare;
+	atomic_t nr_huge;
+	atomic64_t huge_split;
 	struct dcmfs_vm_slab *slabs;
 	u32 nr_slabs;
 	u8 *note[DCMFS_DONORS_MAX];
@@ -287,6 +300,16 @@ struct page *dcmfs_chain_alloc(struct dcm_lane *lane, unsigned int nr);
 void dcmfs_chain_free(struct dcm_lane *lane, struct page *page,
 		      unsigned int nr);
 
+/* Frames kept for when the host has none. */
+static inline u32 dcmfs_reserve(const struct dcmfs_vm *vm)
+{
+	return DCMFS_RESERVE +
+	       (READ_ONCE(vm->huge_spare) ? DCMFS_SPAN_PAGES : 0);
+}
+
+struct page *dcmfs_plain_alloc(unsigned int nr);
+void dcmfs_plain_free(struct page *page);
+
 /* A frame is one page: there is no head to look for. */
 static inline struct folio *dcmfs_frame_folio(struct page *page)
 {
@@ -304,6 +327,19 @@ extern const struct address_space_operations dcmfs_aops;
 void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent);
 u32 dcmfs_wanting(struct dcmfs_vm *vm, u32 first);
 void dcmfs_frames_drop(struct dcmfs_vm *vm);
+void dcmfs_frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page);
+
+/* huge.c */
+int dcmfs_huge_init(struct dcmfs_vm *vm);
+void dcmfs_huge_exit(struct dcmfs_vm *vm);
+struct page *dcmfs_huge_page(struct dcmfs_vm *vm, u32 gfn);
+int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn);
+int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn);
+u32 dcmfs_huge_discard(struct dcm_lane *lane, u32 gfn, u32 most);
+void dcmfs_huge_drop(struct dcmfs_vm *vm, struct page *page);
+bool dcmfs_huge_fits(const struct vm_fault *vmf);
+vm_fault_t dcmfs_huge_map(struct vm_fault *vmf, struct page *page);
+vm_fault_t dcmfs_huge_map_some(struct vm_fault *vmf, struct page *page);
 
 /* sum.c */
 u32 dcmfs_op_sum(struct dcm_lane *lane, const void *data, u32 nr);

@@ -9,6 +9,10 @@
  * is killable, and done without the mmap lock where the fault may be retried:
  * a donor that does not answer must not stop mmap() or other vCPUs' faults.
  *
+ * The kernel first asks for an entry of 2 MiB where it has no page table yet and its
+ * rules for huge pages allow one: the page is then brought in with its span
+ * (huge.c). If it is no page of one, the kernel asks for a single entry.
+ *
  * A fault is major if it fetched, whether or not it had to be retried; a fault
  * that makes a page zero, finds it here, or finds that another fault fetches
  * it, is not. A module can't update the cgroup's count of major faults.
@@ -35,6 +39,7 @@
  * @stalled_ns: how long it waited for a frame, not counted yet
  * @cause: what for
  * @full: the mount has no memory left for the page's descriptor
+ * @span: an entry of 2 MiB is asked for
  */
 struct fault {
 	struct dcmfs_access a;
@@ -45,6 +50,7 @@ struct fault {
 	u64 stalled_ns;
 	enum dcm_counter_id cause;
 	bool full;
+	bool span;
 };
 
 /*
@@ -222,7 +228,9 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	f->a.lost = false;
 	lane->access = &f->a;
 	dcmfs_jitter(DCMFS_AT_FAULT);
-	r = dcm_fault(lane->core, f->a.gfn, write ? DCM_FF_WRITE : 0);
+	r = dcm_fault(lane->core, f->a.gfn,
+		      (write ? DCM_FF_WRITE : 0) |
+			      (f->span ? DCM_FF_SPAN : DCM_FF_ALONE));
 	/* From a slab of this host it has come already. */
 	if (r == DCM_FAULT_PENDING) {
 		f->a.major = true;
@@ -270,36 +278,54 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	return ok ? 0 : VM_FAULT_RETRY;
 }
 
-/* Serve a fault; only tracing is left to the caller. */
-static vm_fault_t fault_serve(struct dcmfs_vm *vm, struct vm_fault *vmf,
-			      bool write)
+static vm_fault_t fault_work(struct fault *f, struct vm_fault *vmf, bool write)
 {
-	struct fault f = { .vm = vm, .vmf = vmf, .until = jiffies + HZ };
 	vm_fault_t r = 0;
 
-	f.a.vmf = vmf;
-	f.a.gfn = (u32)vmf->pgoff;
-	f.a.want = true;
-	while (!(r = fault_once(&f, write)))
+	while (!(r = fault_once(f, write)))
 		cond_resched();
-	if (f.a.busy)
-		fault_drop_busy(&f);
+	if (f->a.busy)
+		fault_drop_busy(f);
 	/* The kernel counts for the thread, and a retried fault as one. */
-	if (f.a.major) {
+	if (f->a.major) {
 		count_vm_event(PGMAJFAULT);
 		r |= VM_FAULT_MAJOR;
 	}
-	if (!f.file) {
-		vmf->page = f.a.page;
+	if (!f->file) {
+		vmf->page = f->a.page;
 		return r;
 	}
 	/* The lock was dropped: the fault has to be retried. */
-	if (f.a.page) {
-		unlock_page(f.a.page);
-		put_page(f.a.page);
+	if (f->a.page) {
+		unlock_page(f->a.page);
+		put_page(f->a.page);
 	}
-	fput(f.file);
+	fput(f->file);
 	return VM_FAULT_RETRY | (r & VM_FAULT_MAJOR);
+}
+
+/* Serve a fault: until its page is locked, or it has to be retried, or fails. */
+static vm_fault_t fault_serve(struct dcmfs_vm *vm, struct vm_fault *vmf,
+			      bool write, bool span)
+{
+	struct fault f = {
+		.vm = vm,
+		.vmf = vmf,
+		.until = jiffies + HZ,
+		.span = span,
+	};
+	unsigned long ino = dcmfs_ino(vm->inode);
+	u64 begin = trace_dcm_fault_enabled() ? ktime_get_ns() : 0;
+	vm_fault_t r;
+
+	/* Single entries would be in the way of one of 2 MiB. */
+	f.a.vmf = span ? NULL : vmf;
+	f.a.gfn = (u32)vmf->pgoff;
+	f.a.want = true;
+	r = fault_work(&f, vmf, write);
+	trace_dcm_fault(ino, f.a.gfn, write, (__force u32)r,
+			begin ? ktime_get_ns() - begin : 0);
+	return r;
 }
 
 static bool fault_beyond_end(const struct inode *inode, pgoff_t pgoff)
@@ -307,31 +333,88 @@ static bool fault_beyond_end(const struct inode *inode, pgoff_t pgoff)
 	return pgoff >= (pgoff_t)i_size_read(inode) >> PAGE_SHIFT;
 }
 
+static void page_unlock_put(struct vm_fault *vmf)
+{
+	unlock_page(vmf->page);
+	put_page(vmf->page);
+	vmf->page = NULL;
+}
+
 static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 {
 	struct inode *inode = file_inode(vmf->vma->vm_file);
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
-	unsigned long ino = dcmfs_ino(inode);
 	pgoff_t pgoff = vmf->pgoff;
 	bool ahead = fault_is_ahead(vmf);
-	bool write = !ahead && vmf->flags & FAULT_FLAG_WRITE;
-	u64 begin = trace_dcm_fault_enabled() ? ktime_get_ns() : 0;
-	vm_fault_t r;
+	vm_fault_t r, some;
 
 	if (!vm || fault_beyond_end(inode, pgoff))
 		return VM_FAULT_SIGBUS;
-	r = fault_serve(vm, vmf, write);
+	r = fault_serve(vm, vmf, !ahead && vmf->flags & FAULT_FLAG_WRITE,
+			false);
+	if (!(r & VM_FAULT_LOCKED))
+		return r;
 	/* Truncated meanwhile? The page's lock prevents unmapping. */
-	if ((r & VM_FAULT_LOCKED) &&
-	    (ahead || fault_beyond_end(inode, pgoff))) {
-		unlock_page(vmf->page);
-		put_page(vmf->page);
-		vmf->page = NULL;
-		r = VM_FAULT_SIGBUS;
+	if (ahead || fault_beyond_end(inode, pgoff)) {
+		page_unlock_put(vmf);
+		return VM_FAULT_SIGBUS;
 	}
-	trace_dcm_fault(ino, (u32)pgoff, write, (__force u32)r,
-			begin ? ktime_get_ns() - begin : 0);
-	return r;
+	if (!PageCompound(vmf->page))
+		return r;
+	some = dcmfs_huge_map_some(vmf, vmf->page);
+	page_unlock_put(vmf);
+	return some;
+}
+
+/*
+ * Whether a page may be a span's. If it is new, all of the span needs descriptors: a
+ * fault adds one chunk.
+ */
+static bool span_possible(struct dcmfs_vm *vm, u32 gfn)
+{
+	u32 at = gfn & ~(DCMFS_SPAN_PAGES - 1), end = at + DCMFS_SPAN_PAGES;
+
+	if (test_bit(gfn / DCMFS_SPAN_PAGES, vm->huge))
+		return true;
+	if (!dcm_fresh_span(vm->core, gfn))
+		return false;
+	if (dcm_chunk_there(vm->core, gfn))
+		return true;
+	for (; at < end; at += DCM_PDS_PAGES) {
+		void *chunk = dcm_chunk_there(vm->core, at) ?
+				      NULL :
+				      dcmfs_chunk_alloc(vm);
+
+		if (!IS_ERR_OR_NULL(chunk) &&
+		    !dcm_chunk_add(vm->core, at, chunk))
+			dcmfs_chunk_free(vm, chunk);
+	}
+	return true;
+}
+
+/*
+ * There is no page table yet. Where this brought a page in, and no span, the kernel
+ * must hear of a major fault: it asks once more, and then for a single entry.
+ */
+static vm_fault_t dcmfs_huge_fault(struct vm_fault *vmf, unsigned int order)
+{
+	struct inode *inode = file_inode(vmf->vma->vm_file);
+	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
+	vm_fault_t r, mapped = VM_FAULT_FALLBACK;
+
+	if (!vm || order != PMD_ORDER || !dcmfs_huge_fits(vmf) ||
+	    fault_beyond_end(inode, vmf->pgoff | (DCMFS_SPAN_PAGES - 1)) ||
+	    fault_is_ahead(vmf) || !span_possible(vm, (u32)vmf->pgoff))
+		return VM_FAULT_FALLBACK;
+	r = fault_serve(vm, vmf, vmf->flags & FAULT_FLAG_WRITE, true);
+	if (!(r & VM_FAULT_LOCKED))
+		return r;
+	if (PageCompound(vmf->page))
+		mapped = dcmfs_huge_map(vmf, vmf->page);
+	else if (r & VM_FAULT_MAJOR)
+		mapped = VM_FAULT_NOPAGE;
+	page_unlock_put(vmf);
+	return mapped | (r & VM_FAULT_MAJOR);
 }
 
 /*
@@ -357,7 +440,8 @@ static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
 	if (fault_is_ahead(vmf))
 		return VM_FAULT_SIGBUS;
 	folio_lock(folio);
-	if (folio->mapping == inode->i_mapping && folio->index == vmf->pgoff &&
+	if (folio->mapping == inode->i_mapping &&
+	    folio->index + folio_page_idx(folio, vmf->page) == vmf->pgoff &&
 	    !fault_beyond_end(inode, vmf->pgoff))
 		return VM_FAULT_LOCKED;
 	folio_unlock(folio);
@@ -372,11 +456,13 @@ static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
  */
 const struct vm_operations_struct dcmfs_vm_guest_ops = {
 	.fault = dcmfs_fault,
+	.huge_fault = dcmfs_huge_fault,
 	.map_pages = dcmfs_map_pages,
 	.page_mkwrite = dcmfs_mkwrite,
 };
 
 const struct vm_operations_struct dcmfs_vm_ops = {
 	.fault = dcmfs_fault,
+	.huge_fault = dcmfs_huge_fault,
 	.map_pages = dcmfs_map_pages,
 };

@@ -148,6 +148,7 @@ const struct file_operations dcmfs_file_ops = {
 	.owner = THIS_MODULE,
 	.llseek = generic_file_llseek,
 	.mmap = file_mmap,
+	.get_unmapped_area = thp_get_unmapped_area, /* aligned to 2 MiB */
 	.release = file_release,
 	.fsync = noop_fsync,
 	.fallocate = file_fallocate,

@@ -257,3 +257,44 @@ void dcmfs_chain_free(struct dcm_lane *lane, struct page *page, unsigned int nr)
 		page = next;
 	}
 }
+
+/**
+ * dcmfs_plain_alloc() - a chain of frames that no lane has
+ * @nr: how many
+ *
+ * Not from the reserve, and not counted as the VM's. Return: the first, or %NULL.
+ */
+struct page *dcmfs_plain_alloc(unsigned int nr)
+{
+	struct page *first = NULL;
+
+	if (dcmfs_jitter_fails())
+		return NULL;
+	while (nr--) {
+		struct page *page = alloc_page(FRAME_GFP);
+
+		if (page && unlikely(page_to_pfn(page) >= DCM_NIL)) {
+			__free_page(page);
+			page = NULL;
+		}
+		if (!page) {
+			dcmfs_plain_free(first);
+			return NULL;
+		}
+		set_page_private(page, (unsigned long)first);
+		first = page;
+	}
+	return first;
+}
+
+/** dcmfs_plain_free() - free such a chain, or %NULL */
+void dcmfs_plain_free(struct page *page)
+{
+	while (page) {
+		struct page *next = dcmfs_chain_next(page);
+
+		set_page_private(page, 0);
+		__free_page(page);
+		page = next;
+	}
+}

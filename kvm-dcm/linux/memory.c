@@ -404,6 +404,7 @@ static void vm_free(struct dcmfs_vm *vm)
 		dcmfs_seals_free(vm);
 		dcm_vm_destroy(vm->core);
 	}
+	dcmfs_huge_exit(vm);
 	dcmfs_metadata_drop(vm, vm->own_bytes);
 	dcmfs_frames_exit(vm);
 	bitmap_free(vm->want);
@@ -450,6 +451,8 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 	if (!vm->lane)
 		goto fail;
 	err = core_create(vm, pages);
+	if (!err)
+		err = dcmfs_huge_init(vm);
 	if (err)
 		goto fail;
 	err = -ENOMEM;

@@ -128,7 +128,8 @@ static void faults(void)
 		fail("DCMFS_IOC_FAULTS: %s", strerror(errno));
 	for (unsigned int i = 0; i < DCMFS_FAULT_BUCKETS; i++)
 		n += f.bucket[i];
-	if (n < COPIES_PAGES / 64)
+	/* New memory may come 2 MiB a fault. */
+	if (n < COPIES_PAGES / 512)
 		fail("%ju faults are told", (uintmax_t)n);
 }
 

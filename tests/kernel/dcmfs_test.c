@@ -11,6 +11,8 @@
  *	dcmfs_test torture FILE MIB SECONDS PROCESSES SEED
  *	dcmfs_test chaos DIR SECONDS SEED
  *	dcmfs_test guest FILE MIB	a guest under KVM, without a VMM
+ *	dcmfs_test spans FILE MIB	a guest that fits the budget: huge pages
+ *	dcmfs_test huge DIR [storm]	spans of 2 MiB, and what takes them apart
  *	dcmfs_test silent DIR		a guest that waits for a donor is killed
  *	dcmfs_test links DIR		donors at the other end of a socket
  *	dcmfs_test pairs DIR ADDRESS SECONDS SEED	links over RDMA to nobody
@@ -190,6 +192,11 @@ int main(int argc, char **argv)
 		return spread(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "access"))
 		return access_by_others(argc, argv);
+	if ((argc == 3 || (argc == 4 && !strcmp(argv[3], "storm"))) &&
+	    !strcmp(argv[1], "huge"))
+		return huge(argc, argv);
+	if (argc == 4 && !strcmp(argv[1], "spans"))
+		return guest_in_spans(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "silent"))
 		return silent(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "sparse"))

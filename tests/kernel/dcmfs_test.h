@@ -81,6 +81,8 @@ int copies(int argc, char **argv);
 int fsx(int argc, char **argv);
 int freeze(int argc, char **argv);
 int guest(int argc, char **argv);
+int guest_in_spans(int argc, char **argv);
+int huge(int argc, char **argv);
 int links(int argc, char **argv);
 int ioctls(int argc, char **argv);
 int mapping(int argc, char **argv);

@@ -9,6 +9,9 @@
  * wrote. A write that only the guest's page tables know of is lost unless what
  * KVM leaves on a page when it drops it is looked at.
  *
+ * A guest whose budget holds all of its memory is to run in huge pages: KVM's own
+ * figures of this VM tell.
+ *
  * The same machine, with interrupts, waits for a donor that says nothing: then
  * a kernel thread of KVM's does, and the memory must go nevertheless.
  */
@@ -200,6 +203,59 @@ int guest(int argc, char **argv)
 	if (run(&m, reader, sizeof(reader), DATA, 0x6000001u))
 		fail("the guest does not see a wrong value");
 	printf("guest: %zu pages right both ways\n", m.size / PAGE);
+	return 0;
+}
+
+/* A figure that KVM has of a machine. */
+static unsigned long figure(const struct machine *m, const char *name)
+{
+	char path[128], line[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/kernel/debug/kvm/%d-%d/%s", getpid(),
+		 m->vm, name);
+	f = fopen(path, "r");
+	if (!f || !fgets(line, sizeof(line), f))
+		fail("%s: %s", path, strerror(errno));
+	fclose(f);
+	return strtoul(line, NULL, 10);
+}
+
+/* spans FILE MIB: all of it is direct; the guest touches each page first */
+int guest_in_spans(int argc, char **argv)
+{
+	struct machine m = { .size = (size_t)strtoull(argv[3], NULL, 0) << 20 };
+	int fd = must(open(argv[2], O_RDWR | O_CREAT, 0600), argv[2]);
+	unsigned long exits;
+	struct control c;
+	uint32_t p;
+
+	(void)argc;
+	must(ftruncate(fd, (off_t)m.size), "ftruncate");
+	machine_make(&m);
+	m.mem = mmap(NULL, m.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (m.mem == MAP_FAILED)
+		fail("mmap: %s", strerror(errno));
+	machine_memory(&m);
+	control_open(&c, fd);
+	for (p = 0; p < c.info.extents; p++)
+		control_provide(&c, p);
+	if (!run(&m, writer, sizeof(writer), DATA, 1) ||
+	    !run(&m, writer, sizeof(writer), DATA + PAGE, 1))
+		fail("the writer");
+	exits = figure(&m, "exits");
+	printf("spans: %lu of 2 MiB, %lu of 4 KiB, %lu exits, %zu pages\n",
+	       figure(&m, "pages_2m"), figure(&m, "pages_4k"), exits,
+	       m.size / PAGE);
+	/* What the guest wrote in huge pages leaves with them. */
+	control_squeeze(&c);
+	for (p = DATA; p < m.size; p += 2 * PAGE)
+		if (*(uint32_t *)(m.mem + p) != value(DATA, p, 1) ||
+		    *(uint32_t *)(m.mem + p + PAGE) != value(DATA, p, 1))
+			fail("page %#x: %#x", p, *(uint32_t *)(m.mem + p));
+	if (!run(&m, reader, sizeof(reader), DATA, 1))
+		fail("the guest does not find what it wrote");
+	printf("spans: %zu pages right afterwards\n", m.size / PAGE);
 	return 0;
 }
 

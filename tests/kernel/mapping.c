@@ -407,7 +407,7 @@ static void no_userfaultfd(void)
 	done(m);
 }
 
-/* smaps and pagemap show what is mapped. */
+/* smaps and pagemap show what is mapped; but smaps no huge page (linux/huge.c). */
 static void proc_files(void)
 {
 	char *m = fresh(), line[256];
@@ -419,6 +419,7 @@ static void proc_files(void)
 
 	if (!f || pagemap < 0)
 		fail("/proc/self: %s", strerror(errno));
+	control_squeeze(&control);
 	if (madvise(m, SIZE, MADV_POPULATE_WRITE))
 		fail("populate");
 	while (fgets(line, sizeof(line), f)) {

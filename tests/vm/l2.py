@@ -73,7 +73,7 @@ class L2(Guest):
     def command_line(self) -> list[str]:
         far = self.far
         backend = ["memory-backend-file,id=ram", f"mem-path={self.mem_path}"]
-        backend += [f"size={self.ram_mib}M", "share=on", *self.memory]
+        backend += [f"size={self.ram_mib}M", "share=on", "align=2M", *self.memory]
         cmd = ["qemu-system-x86_64", "-M", "q35,accel=kvm,memory-backend=ram", "-cpu", "host"]
         cmd += ["-smp", str(self.cpus), "-m", f"{self.ram_mib}M", "-object", ",".join(backend)]
         cmd += ["-nodefaults", "-display", "none", "-no-reboot"]

@@ -200,6 +200,20 @@ def test_torture(dcmfs: Mounted, slabs: str, jitter: str) -> None:
     assert fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
 
 
+@pytest.mark.parametrize("jitter", STEADY_OR_NOT)
+def test_torture_of_spans(dcmfs: Mounted, jitter: str) -> None:
+    """The same with a budget that holds the file: its memory comes in spans first."""
+    fs = dcmfs("extent=2M,budget=64M", jitter)
+    path = f"{MOUNT}/torture"
+    print(fs.tool("torture", path, "48", SECONDS, "4", seed(), timeout=300), end="")
+    stats = fs.stats()
+    assert stats["huge_apart"] >= 12, "half of 24 spans"
+    assert stats["FAULT_MISSING"] > 1000
+    assert stats["ILLEGAL"] == stats["LOST_PAGES"] == stats["WRITE_ERRORS"] == 0
+    fs.bed.must(["rm", path])
+    assert fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
+
+
 @pytest.mark.slow
 def test_links(dcmfs: Mounted) -> None:
     """Donors at the other end of a socket: one that lies, hangs up, says nothing, is not there."""
@@ -393,6 +407,35 @@ def test_every_transition_is_traced(dcmfs: Mounted, bed: Bed) -> None:
     faults = re.findall(r"dcm_fault: ino=\d+ gfn=\d+ write=[01] result=(\w+) ns=(\d+)", trace)
     assert len(faults) >= stats["FAULT_MISSING"]
     assert all(int(ns) > 0 for _, ns in faults)
+
+
+def test_spans(dcmfs: Mounted) -> None:
+    """Memory that fits the budget comes in huge pages; parts of these leave, or are discarded."""
+    said = dcmfs("extent=2M,budget=24M").tool("huge", MOUNT, timeout=250)
+    assert said.count(": right\n") == len(said.splitlines()) == 9
+
+
+@pytest.mark.slow
+def test_spans_when_memory_fails(dcmfs: Mounted) -> None:
+    """The same while frames are not there, and threads are delayed, at random."""
+    said = dcmfs("extent=2M,budget=24M", UNSTEADY).tool("huge", MOUNT, "storm", timeout=250)
+    assert said == "many at once: right\n"
+
+
+def test_guest_in_huge_pages(dcmfs: Mounted, bed: Bed) -> None:
+    """A guest that is all direct runs in entries of 2 MiB, with an exit for each at first touch."""
+    fs = dcmfs("extent=2M,budget=80M")
+    path = f"{MOUNT}/spans"
+    said = bed.must(bed.with_kvm(["/tmp/dcmfs_test", "spans", path, "64"]), 250)
+    print(said, end="")
+    found = re.search(r"spans: (\d+) of 2 MiB, (\d+) of 4 KiB, (\d+) exits, (\d+) pages", said)
+    assert found
+    large, small, exits, pages = (int(n) for n in found.groups())
+    assert large * 512 >= 0.95 * pages and small < 0.05 * pages
+    assert exits < 0.01 * pages
+    stats = fs.stats()
+    assert stats["huge"] == 0 and stats["huge_apart"] == pages // 512
+    bed.must(["rm", path])
 
 
 def test_written_by_the_guest_only(dcmfs: Mounted) -> None:
