@@ -75,6 +75,25 @@ static void page_hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 }
 
 /*
+ * Map pages from @addr on. One that is there already is left as it is; without
+ * memory for a page table a fault maps the others.
+ */
+static void pages_map(struct vm_area_struct *vma, unsigned long addr,
+		      struct page **page, unsigned long nr)
+{
+	while (nr) {
+		unsigned long left = nr, did;
+
+		if (vm_insert_pages(vma, addr, page, &left) != -EBUSY)
+			return;
+		did = nr - left + 1;
+		addr += did << PAGE_SHIFT;
+		page += did;
+		nr -= did;
+	}
+}
+
+/*
  * Map the pages around the one asked for in the same page table, but not those of
  * which a touch is to be seen: @hidden, and the one of core/reuse.c.
  */
@@ -82,25 +101,30 @@ static void pages_map_around(struct dcm_lane *lane, u32 head,
 			     unsigned int order, u16 hidden)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
-	u32 watched = dcm_reuse_page(lane->vm, head), i;
+	u32 watched = dcm_reuse_page(lane->vm, head);
+	struct page *page[DCM_BLOCK_MAX];
 	struct vm_area_struct *vma;
-	u64 size;
+	u64 first, end, i;
+	unsigned int n = 0;
 
 	if (!a || !a->vmf || !order)
 		return;
 	vma = a->vmf->vma;
-	size = (u64)i_size_read(lane_vm(lane)->inode) >> PAGE_SHIFT;
-	for (i = head; i < head + (1u << order) && i < size; i++) {
-		unsigned long addr;
-
-		if (i == a->gfn || i == watched || hidden & 1u << (i - head) ||
-		    i < vma->vm_pgoff)
+	first = max((u64)head, (u64)vma->vm_pgoff);
+	end = min3(head + (1ull << order),
+		   (u64)i_size_read(lane_vm(lane)->inode) >> PAGE_SHIFT,
+		   (u64)vma->vm_pgoff + vma_pages(vma));
+	for (i = first; i <= end; i++) {
+		if (i < end && i != a->gfn && i != watched &&
+		    !(hidden & 1u << (i - head))) {
+			page[n++] = page_of(lane, (u32)i);
 			continue;
-		addr = vma->vm_start + ((i - vma->vm_pgoff) << PAGE_SHIFT);
-		if (addr >= vma->vm_end)
-			break;
-		/* If it is there, or without memory, a fault maps it. */
-		vm_insert_page(vma, addr, page_of(lane, i));
+		}
+		pages_map(vma,
+			  vma->vm_start +
+				  ((i - n - vma->vm_pgoff) << PAGE_SHIFT),
+			  page, n);
+		n = 0;
 	}
 }
 
