@@ -52,6 +52,7 @@ from tests.vm.emulator import (
     QUICK_WITHOUT,
     WITHOUT,
     crashed_by_itself,
+    stopped_timer,
     wrong_clock,
 )
 from tests.vm.job import Command, CommandTimeout, Job, Ran
@@ -174,11 +175,13 @@ class Bed(Machine):
         self.claim()
         try:
             self._boot(timeout, shell)
-        except GuestGone:
-            if not self._emulator_crashed():
+        except GuestError as err:
+            crashed = isinstance(err, GuestGone) and self._emulator_crashed()
+            if not crashed and not stopped_timer(self.console()):
                 raise
             # docs/testing.md
-            print(f"bed: {self._why_gone()}; it boots again", file=sys.stderr)
+            why = self._why_gone() if crashed else "a timer of L1 has stopped at its boot"
+            print(f"bed: {why}; it boots again", file=sys.stderr)
             self._stop()
             self._boot(timeout, shell)
         if wrong_clock(self.console()):  # docs/testing.md

@@ -51,6 +51,14 @@ def wrong_clock(console: str) -> bool:
     return "tsc: PIT calibration deviates from" in console
 
 
+def stopped_timer(console: str) -> bool:
+    """Does a kernel find that the timer of one of its processors no longer interrupts it?
+
+    The emulator's, if nothing but the kernel's own boot has run (docs/testing.md).
+    """
+    return "rcu: \tPossible timer handling issue on cpu=" in console
+
+
 def interrupted_twice(console: str) -> bool:
     """Was a kernel interrupted where it had just been, and takes no interrupts?
 

@@ -22,6 +22,7 @@ from tests.vm.emulator import (
     ghost_breakpoint,
     interrupted_twice,
     killed_by_emulator,
+    stopped_timer,
     wrong_clock,
 )
 from tests.vm.job import CommandTimeout
@@ -111,6 +112,14 @@ def test_an_l1_whose_clock_is_wrong_is_not_used(tmp_path: Path) -> None:
     finally:
         bed.close()
     assert bed.closed and not bed.running()
+
+
+def test_a_stopped_timer_fails_a_boot() -> None:
+    """The kernel says that one of its processors gets no timer interrupts; a stall is not that."""
+    stall = "[   22.831575] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n"
+    timer = "[   22.883761] rcu: \tPossible timer handling issue on cpu=1 timer-softirq=2\n"
+    assert stopped_timer(stall + timer)
+    assert not stopped_timer(stall)
 
 
 def test_an_assertion_of_the_emulator_fails_a_boot() -> None:
