@@ -411,7 +411,11 @@ vm_fault_t dcmfs_huge_map(struct vm_fault *vmf, struct page *page)
 {
 	struct folio *folio = page_folio(page);
 	loff_t size = i_size_read(file_inode(vmf->vma->vm_file));
+	pmd_t there = pmdp_get_lockless(vmf->pmd);
 
+	/* A page table, made since the kernel looked: for what was here before. */
+	if (!pmd_none(there) && !pmd_leaf(there))
+		return VM_FAULT_FALLBACK;
 	if (huge_left(folio) != DCMFS_SPAN_PAGES ||
 	    (folio->index + DCMFS_SPAN_PAGES) << PAGE_SHIFT > size)
 		return VM_FAULT_FALLBACK;

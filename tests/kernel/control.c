@@ -234,17 +234,24 @@ void control_squeeze(struct control *c)
 		fail("budget");
 }
 
-/* Wait until the file has at most that many frames: what is under way ends soon. */
+/* Frames that the file uses: without those kept for when the host has none. */
+uint64_t control_used(const struct control *c)
+{
+	struct dcmfs_info i = info_of(c->fd);
+
+	return i.frames - i.reserve;
+}
+
+/* Wait until the file uses at most that many frames: what is under way ends soon. */
 void control_frames(struct control *c, uint64_t frames)
 {
 	uint64_t until = now_ns() + 60000000000;
-	struct dcmfs_info i;
 
-	for (i = info_of(c->fd); i.frames > frames; i = info_of(c->fd)) {
+	while (control_used(c) > frames) {
 		if (now_ns() > until)
-			fail("%ju frames held, %ju before; %ju direct",
-			     (uintmax_t)i.frames, (uintmax_t)frames,
-			     (uintmax_t)i.direct_pages);
+			fail("%ju frames used, %ju before; %ju direct",
+			     (uintmax_t)control_used(c), (uintmax_t)frames,
+			     (uintmax_t)info_of(c->fd).direct_pages);
 		control_serve(c, 10);
 	}
 }

@@ -108,7 +108,7 @@ static void begun(void)
 	uint64_t frames;
 
 	control_squeeze(&world.c);
-	frames = info_of(world.c.fd).frames;
+	frames = control_used(&world.c);
 	copies_add(1);
 	expect(ioctl(world.c.fd, DCMFS_IOC_FILL, &f), EAGAIN,
 	       "the first batch");

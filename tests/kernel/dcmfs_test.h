@@ -57,6 +57,7 @@ int control_budget(struct control *c, uint64_t pages);
 void control_tune(struct control *c, const char *name, uint64_t value);
 void control_in_order(struct control *c);
 void control_squeeze(struct control *c);
+uint64_t control_used(const struct control *c);
 void control_frames(struct control *c, uint64_t frames);
 char *control_map(struct control *c, const char *dir, size_t size);
 void control_unmap(struct control *c, char *m, size_t size);

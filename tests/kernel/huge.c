@@ -66,16 +66,9 @@ static long minors(void)
 	return u.ru_minflt;
 }
 
-static uint64_t frames(void)
-{
-	struct dcmfs_info i = info_of(control.fd);
-
-	return i.frames - i.reserve;
-}
-
 static void frames_are(uint64_t want, const char *when)
 {
-	uint64_t there = frames();
+	uint64_t there = control_used(&control);
 
 	if (there != want)
 		fail("%s: %ju frames, not %ju", when, (uintmax_t)there,
@@ -106,8 +99,7 @@ static void done(char *m, uint64_t zero, uint64_t end)
 {
 	holds(m, zero, end);
 	control_squeeze(&control);
-	control_frames(&control, control.info.min_budget_pages + 128 +
-					 info_of(control.fd).reserve);
+	control_frames(&control, control.info.min_budget_pages + 128);
 	holds(m, zero, end);
 	control_unmap(&control, m, SIZE);
 }
@@ -139,9 +131,10 @@ static void apart(void)
 
 	if (control_budget(&control, goal))
 		fail("budget");
-	control_frames(&control, goal + 64 + info_of(control.fd).reserve);
-	if (frames() < goal - 2 * SPAN_PAGES)
-		fail("of %u pages %ju are left", PAGES, (uintmax_t)frames());
+	control_frames(&control, goal + 64);
+	if (control_used(&control) < goal - 2 * SPAN_PAGES)
+		fail("of %u pages %ju are left", PAGES,
+		     (uintmax_t)control_used(&control));
 	if (control_budget(&control, budget))
 		fail("budget");
 	done(m, 0, 0);
@@ -318,8 +311,7 @@ static void storm(void)
 	if (control_budget(&control, most))
 		fail("budget");
 	/* All is discarded; lanes keep some for what comes next. */
-	control_frames(&control,
-		       info_of(control.fd).reserve + control.info.lanes * 16);
+	control_frames(&control, control.info.lanes * 16);
 	write_all(m);
 	done(m, 0, 0);
 }

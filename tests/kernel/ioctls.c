@@ -508,7 +508,7 @@ int ioctls(int argc, char **argv)
 	control_squeeze(&c);
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE))
 		fail("hole: %s", strerror(errno));
-	control_frames(&c, begin.frames);
+	control_frames(&c, begin.frames - begin.reserve);
 	end = info_of(fd);
 	if (end.direct_pages)
 		fail("%ju pages are direct", (uintmax_t)end.direct_pages);

@@ -273,12 +273,14 @@ def test_allocations_fail(dcmfs: Mounted, bed: Bed) -> None:
     assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
 
 
-def test_no_memory_to_be_had(dcmfs: Mounted, bed: Bed) -> None:
+@pytest.mark.parametrize("budget", ["24M", pytest.param("64M", marks=pytest.mark.slow)])
+def test_no_memory_to_be_had(dcmfs: Mounted, bed: Bed, budget: str) -> None:
     """Frames are charged; where the kernel has none, a VM pages with what it has.
 
-    A cgroup whose limit is below the budget is a host without a free page that stays so.
+    A cgroup whose limit is below the budget is a host without a free page that stays so. A budget
+    of 64 MiB holds the file, whose memory then begins to come in spans.
     """
-    fs = dcmfs("extent=2M,budget=24M")
+    fs = dcmfs(f"extent=2M,budget={budget}")
     bed.must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup /sys/fs/cgroup")
     bed.must("cd /sys/fs/cgroup; echo +memory >cgroup.subtree_control; mkdir dcm")
     group = "/sys/fs/cgroup/dcm"
