@@ -80,7 +80,11 @@ class Closed(Exception):
     """The donor closed the connection."""
 
 
-def dial(address: str, timeout: float = 5.0, source: str = "") -> socket.socket:
+# For an answer that must come: a busy host's threads may wait for seconds (docs/testing.md).
+PATIENCE_S = 30.0
+
+
+def dial(address: str, timeout: float = PATIENCE_S, source: str = "") -> socket.socket:
     """A blocking socket with receive and send timeouts, connected; from @source."""
     if address.startswith("unix:"):
         sock = socket.socket(socket.AF_UNIX)
@@ -235,7 +239,7 @@ class Tls:
         assert size <= 65536 + 64, f"{size} bytes"
         return Message(type_, tag, self.recv(size))
 
-    def wait_closed(self, seconds: float = 5.0) -> list[Message]:
+    def wait_closed(self, seconds: float = PATIENCE_S) -> list[Message]:
         """The bytes that still come until the donor closes."""
         got: list[Message] = []
         end = time.monotonic() + seconds
@@ -344,7 +348,7 @@ class Control:
     """A session's control connection; answers nothing by itself."""
 
     def __init__(self, address: str, name: str, key: bytes, session: int = 0,
-                 secret: bytes = bytes(16), timeout: float = 5.0,
+                 secret: bytes = bytes(16), timeout: float = PATIENCE_S,
                  source: str = "") -> None:
         self.address, self.name, self.key = address, name, key
         self.tls = Tls(dial(address, timeout, source), name, key)
@@ -364,7 +368,8 @@ class Control:
         self.tls.send(pack(type_, self.tag if tag is None else tag, body))
         return self.tag
 
-    def wait(self, type_: int, tag: int | None = None, seconds: float = 8) -> Message:
+    def wait(self, type_: int, tag: int | None = None,
+             seconds: float = PATIENCE_S) -> Message:
         for m in self.asked:
             if m.type == type_ and tag in (None, m.tag):
                 self.asked.remove(m)

@@ -160,11 +160,12 @@ def test_a_crowd_of_strangers_keeps_nobody_out(
                 c.tls.sock.close()
                 hosts[unix] = waits.insist(
                     f"resumed over {'unix' if unix else 'tcp'}",
-                    partial(lab.control, unix=unix, session=c.session, secret=c.secret))
+                    partial(lab.control, unix=unix, session=c.session, secret=c.secret,
+                            timeout=LAPSE_S))
                 assert hosts[unix].session == c.session
-            waits.insist("new over unix", lambda: lab.control("bob", unix=True)).goodbye()
-            waits.insist("new over tcp from elsewhere",
-                         lambda: lab.control("bob", source=OTHER)).goodbye()
+            for what, more in (("new over unix", {"unix": True}),
+                               ("new over tcp from elsewhere", {"source": OTHER})):
+                waits.insist(what, partial(lab.control, "bob", timeout=LAPSE_S, **more)).goodbye()
     waits.judge()
     beats.judge()
     for c, slab in zip(hosts, slabs, strict=True):
