@@ -107,7 +107,8 @@ static void pages_map_around(struct dcm_lane *lane, u32 head,
 	u64 first, end, i;
 	unsigned int n = 0;
 
-	if (!a || !a->vmf || !order)
+	/* Of a span that is not whole, a page is mapped under its lock only. */
+	if (!a || !a->vmf || !order || dcmfs_huge_there(lane_vm(lane), head))
 		return;
 	vma = a->vmf->vma;
 	first = max((u64)head, (u64)vma->vm_pgoff);
@@ -410,7 +411,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 	unsigned int i, from, end;
 
 	for (i = 0; i < nr; i++)
-		if (dcmfs_huge_apart(lane, v[i].gfn) ||
+		if (dcmfs_huge_apart(lane, v[i].gfn, 1u << v[i].order) ||
 		    !frames_lock_idle(pd_of(lane->vm, v[i].gfn),
 				      1u << v[i].order))
 			v[i].err = -EBUSY;
@@ -497,7 +498,9 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 		n = dcmfs_huge_discard(lane, gfn, end - gfn);
 		if (n)
 			continue;
-		n = min(end - gfn, DCM_BLOCK_MAX - gfn % DCM_BLOCK_MAX);
+		n = dcmfs_huge_there(lane_vm(lane), gfn) ?
+			    1 :
+			    min(end - gfn, DCM_BLOCK_MAX - gfn % DCM_BLOCK_MAX);
 		pages_discard(lane, gfn, n);
 	}
 }

@@ -332,9 +332,10 @@ void dcmfs_frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page);
 /* huge.c */
 int dcmfs_huge_init(struct dcmfs_vm *vm);
 void dcmfs_huge_exit(struct dcmfs_vm *vm);
+bool dcmfs_huge_there(const struct dcmfs_vm *vm, u32 gfn);
 struct page *dcmfs_huge_page(struct dcmfs_vm *vm, u32 gfn);
 int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn);
-int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn);
+int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn, u32 nr);
 u32 dcmfs_huge_discard(struct dcm_lane *lane, u32 gfn, u32 most);
 void dcmfs_huge_drop(struct dcmfs_vm *vm, struct page *page);
 bool dcmfs_huge_fits(const struct vm_fault *vmf);

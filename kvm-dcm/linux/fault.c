@@ -374,7 +374,7 @@ static bool span_possible(struct dcmfs_vm *vm, u32 gfn)
 {
 	u32 at = gfn & ~(DCMFS_SPAN_PAGES - 1), end = at + DCMFS_SPAN_PAGES;
 
-	if (test_bit(gfn / DCMFS_SPAN_PAGES, vm->huge))
+	if (dcmfs_huge_there(vm, gfn))
 		return true;
 	if (!dcm_fresh_span(vm->core, gfn))
 		return false;

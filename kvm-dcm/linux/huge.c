@@ -27,7 +27,7 @@
  * A span is taken apart to free memory, and needs 2 MiB for it. So a file that has
  * spans keeps as many frames in a spare, without which no new span is made; on a
  * host without a free page one span can still be taken apart, and evicting its
- * pages frees memory. The frames are charged to the thread that takes it apart.
+ * pages frees memory. The frames are charged to the cgroup that the span was.
  *
  * A part of a span that I/O uses can't be copied. If another part is discarded it
  * is no longer whole (@private < 512 pages), gets single entries only, and is freed
@@ -39,18 +39,18 @@
  * that. A block's own lane may otherwise rely on what it found.
  */
 #include <linux/highmem.h>
+#include <linux/memcontrol.h>
 #include <linux/pagemap.h>
+#include <linux/sched/mm.h>
 
 #include "compat.h"
 #include "dcmfs.h"
 #include "jitter.h"
 
-/* As for a huge page of the kernel's own: take what is there, or wake kswapd. */
+/* The kernel may make room by moving pages, once: a span that is missed stays so. */
 #define HUGE_GFP                                                          \
-	(((GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOMEMALLOC |     \
-	   __GFP_NOWARN) &                                            \
-	  ~__GFP_RECLAIM) |                                           \
-	 __GFP_KSWAPD_RECLAIM)
+	(GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOMEMALLOC |       \
+	 __GFP_NORETRY | __GFP_NOWARN)
 
 static_assert(DCMFS_SPAN_PAGES == 1u << DCM_HABIT_SHIFT);
 
@@ -102,6 +102,12 @@ void dcmfs_huge_exit(struct dcmfs_vm *vm)
 	kvfree(vm->huge);
 }
 
+/** dcmfs_huge_there() - is there a folio for this page's span? A hint */
+bool dcmfs_huge_there(const struct dcmfs_vm *vm, u32 gfn)
+{
+	return test_bit(span_of(gfn), vm->huge);
+}
+
 /**
  * dcmfs_huge_page() - the page of a span, if a page here is one
  * @vm: the VM
@@ -113,7 +119,7 @@ struct page *dcmfs_huge_page(struct dcmfs_vm *vm, u32 gfn)
 {
 	struct page *page;
 
-	if (likely(!test_bit(span_of(gfn), vm->huge)))
+	if (likely(!dcmfs_huge_there(vm, gfn)))
 		return NULL;
 	spin_lock(huge_lock(vm, gfn));
 	page = pfn_to_page(pd_of(vm->core, gfn)->frame);
@@ -256,6 +262,24 @@ static void pages_replace(struct dcm_lane *lane, struct folio *folio,
 	spin_unlock(huge_lock(vm, gfn));
 }
 
+/* Frames to take a span apart, charged as the span is; the spare; or %NULL. */
+static struct page *frames_for(struct dcmfs_vm *vm, struct folio *folio)
+{
+	struct mem_cgroup *group, *was;
+	struct page *frames;
+
+	rcu_read_lock();
+	group = folio_memcg(folio);
+	if (!mem_cgroup_tryget(group))
+		group = NULL;
+	rcu_read_unlock();
+	was = set_active_memcg(group);
+	frames = dcmfs_plain_alloc(DCMFS_SPAN_PAGES);
+	set_active_memcg(was);
+	mem_cgroup_put(group);
+	return frames ? frames : xchg(&vm->huge_spare, NULL);
+}
+
 /* Take a span apart. It is locked, with the caller's reference. */
 static int huge_split(struct dcm_lane *lane, struct folio *folio)
 {
@@ -264,9 +288,7 @@ static int huge_split(struct dcm_lane *lane, struct folio *folio)
 
 	if (folio_ref_count(folio) != 2 + folio_mapcount(folio))
 		return -EBUSY;
-	copies = dcmfs_plain_alloc(DCMFS_SPAN_PAGES);
-	if (!copies)
-		copies = xchg(&vm->huge_spare, NULL);
+	copies = frames_for(vm, folio);
 	if (!copies)
 		return -EBUSY;
 	dcmfs_jitter(DCMFS_AT_UNMAP);
@@ -290,18 +312,23 @@ static int huge_split(struct dcm_lane *lane, struct folio *folio)
 /**
  * dcmfs_huge_apart() - take a span apart, so that a block of it can leave
  * @lane: the lane
- * @gfn: a page of the block, which is BUSY
+ * @gfn: the block's first page; it is BUSY
+ * @nr: its pages, some of which may be frames of their own (a span that is not whole)
  *
- * Return: 0: its pages are frames of their own; -EBUSY: I/O uses the span, or it is
- * just being mapped, or the host has no memory.
+ * Return: 0: all are frames of their own; -EBUSY: I/O uses the span, or it is just
+ * being mapped, or the host has no memory.
  */
-int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn)
+int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
-	struct page *page = dcmfs_huge_page(lane_vm(lane), gfn);
+	struct page *page = NULL;
 	struct folio *folio;
 	int err = -EBUSY;
 
-	if (likely(!page))
+	if (likely(!dcmfs_huge_there(lane_vm(lane), gfn)))
+		return 0;
+	while (nr && !page)
+		page = dcmfs_huge_page(lane_vm(lane), gfn + --nr);
+	if (!page)
 		return 0;
 	folio = page_folio(page);
 	if (folio_trylock(folio)) {

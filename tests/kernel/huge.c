@@ -183,6 +183,12 @@ static void in_use(void)
 		fail("vmsplice: %s", strerror(errno));
 	punch(5, 3);
 	holds(m, 5, 8);
+	/* A block may then have a frame, and pages of the span after it. */
+	punch(16, 1);
+	*word_of(m, 16) = 17;
+	punch(17, 1);
+	*word_of(m, 17) = 18;
+	holds(m, 5, 8);
 	*word_of(m, 9) = 12345;
 	if (read(pipes[0], got, PAGE) != PAGE || *(uint64_t *)got != 12345)
 		fail("the pipe has another page");
