@@ -340,7 +340,7 @@ def scale(say: Say, repeat: int) -> Row:
 # -- exits -----------------------------------------------------------------
 
 TRIES = 3  # L1s, of which all but one may end or hang: told in the row
-KVM_COUNTS = ("exits", "pf_taken", "pf_fixed", "irq_exits", "pages_2m", "pages_4k")
+KVM_COUNTS = ("exits", "pf_taken", "pf_fixed", "irq_exits", "pages_2m")
 KVM_LOOK = "; ".join(f"echo {x} $(cat /sys/kernel/debug/kvm/{x})" for x in KVM_COUNTS)
 
 
@@ -453,7 +453,6 @@ def huge(say: Say, repeat: int) -> Row:
     )
     ok = large >= 0.95 and exits_a_page <= 0.01
     return row("huge", large, ok, {"runs": runs}, repeat, detail)
-
 
 
 # -- faults-bytes ----------------------------------------------------------

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +118,7 @@ int main(int argc, char **argv)
 	struct kvm_run *run;
 	uint32_t rounds, i;
 	int fd = -1, vcpu;
+	bool first;
 	size_t p;
 
 	if (argc != 4) {
@@ -131,27 +133,29 @@ int main(int argc, char **argv)
 		   fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
 	if (mem == MAP_FAILED)
 		must(-1, "mmap");
-	for (p = DATA; rounds && p < size; p += PAGE)
+	first = !rounds;
+	rounds += first;
+	for (p = DATA; !first && p < size; p += PAGE)
 		*(volatile uint32_t *)(mem + p) = (uint32_t)p;
 	memcpy(mem + CODE, code, sizeof(code));
 	run = machine(&vcpu);
-	if (rounds)
+	if (!first)
 		one_round(vcpu, run);
 	look("before");
 	getrusage(RUSAGE_SELF, &before);
-	for (i = 0; i < (rounds ? rounds : 1); i++)
+	for (i = 0; i < rounds; i++)
 		one_round(vcpu, run);
 	getrusage(RUSAGE_SELF, &after);
 	look("after");
 	for (p = DATA; p < size; p += PAGE)
 		if (*(volatile uint32_t *)(mem + p) !=
-		    (rounds ? p + rounds + 1 : 1)) {
+		    rounds + (first ? 0 : p + 1)) {
 			fprintf(stderr, "vcpu: page %#zx is wrong\n", p);
 			return 1;
 		}
 	printf("done\nmajflt %ld\nminflt %ld\npages %zu\n",
 	       after.ru_majflt - before.ru_majflt,
 	       after.ru_minflt - before.ru_minflt,
-	       (size - DATA) / PAGE * (rounds ? rounds : 1));
+	       (size - DATA) / PAGE * rounds);
 	return 0;
 }

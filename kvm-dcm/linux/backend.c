@@ -61,10 +61,11 @@ void dcmfs_frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 static void page_hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
-	struct folio *folio = page_folio(page);
+	struct folio *folio;
 
 	if (!a || !a->want || a->gfn != gfn || a->page)
 		return;
+	folio = page_folio(page);
 	folio_get(folio);
 	if (folio_trylock(folio))
 		a->page = page;

@@ -191,7 +191,6 @@ struct dcmfs_vm_slab {
  * @huge: spans that are pages of 2 MiB, a bit each
  * @huge_lock: guards which frames of spans descriptors refer to, by span
  * @huge_spare: frames to take a span apart when the host has none; a chain
- * @nr_huge: bits in @huge
  * @huge_split: spans that were taken apart
  * @slabs: all slabs; under @control
  * @nr_slabs: how many
@@ -229,7 +228,6 @@ struct dcmfs_vm {
 	unsigned long *huge;
 	spinlock_t huge_lock[DCMFS_HUGE_LOCKS];
 	struct page *huge_spare;
-	atomic_t nr_huge;
 	atomic64_t huge_split;
 	struct dcmfs_vm_slab *slabs;
 	u32 nr_slabs;
@@ -332,6 +330,7 @@ void dcmfs_frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page);
 /* huge.c */
 int dcmfs_huge_init(struct dcmfs_vm *vm);
 void dcmfs_huge_exit(struct dcmfs_vm *vm);
+u32 dcmfs_huge_count(const struct dcmfs_vm *vm);
 bool dcmfs_huge_there(const struct dcmfs_vm *vm, u32 gfn);
 struct page *dcmfs_huge_page(struct dcmfs_vm *vm, u32 gfn);
 int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn);

@@ -278,6 +278,12 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	return ok ? 0 : VM_FAULT_RETRY;
 }
 
+static void page_let_go(struct page *page)
+{
+	unlock_page(page);
+	put_page(page);
+}
+
 static vm_fault_t fault_work(struct fault *f, struct vm_fault *vmf, bool write)
 {
 	vm_fault_t r = 0;
@@ -296,10 +302,8 @@ static vm_fault_t fault_work(struct fault *f, struct vm_fault *vmf, bool write)
 		return r;
 	}
 	/* The lock was dropped: the fault has to be retried. */
-	if (f->a.page) {
-		unlock_page(f->a.page);
-		put_page(f->a.page);
-	}
+	if (f->a.page)
+		page_let_go(f->a.page);
 	fput(f->file);
 	return VM_FAULT_RETRY | (r & VM_FAULT_MAJOR);
 }
@@ -333,20 +337,13 @@ static bool fault_beyond_end(const struct inode *inode, pgoff_t pgoff)
 	return pgoff >= (pgoff_t)i_size_read(inode) >> PAGE_SHIFT;
 }
 
-static void page_unlock_put(struct vm_fault *vmf)
-{
-	unlock_page(vmf->page);
-	put_page(vmf->page);
-	vmf->page = NULL;
-}
-
 static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 {
 	struct inode *inode = file_inode(vmf->vma->vm_file);
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
 	pgoff_t pgoff = vmf->pgoff;
 	bool ahead = fault_is_ahead(vmf);
-	vm_fault_t r, some;
+	vm_fault_t r;
 
 	if (!vm || fault_beyond_end(inode, pgoff))
 		return VM_FAULT_SIGBUS;
@@ -355,15 +352,15 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 	if (!(r & VM_FAULT_LOCKED))
 		return r;
 	/* Truncated meanwhile? The page's lock prevents unmapping. */
-	if (ahead || fault_beyond_end(inode, pgoff)) {
-		page_unlock_put(vmf);
-		return VM_FAULT_SIGBUS;
-	}
-	if (!PageCompound(vmf->page))
+	if (ahead || fault_beyond_end(inode, pgoff))
+		r = VM_FAULT_SIGBUS;
+	else if (PageCompound(vmf->page))
+		r = dcmfs_huge_map_some(vmf, vmf->page);
+	else
 		return r;
-	some = dcmfs_huge_map_some(vmf, vmf->page);
-	page_unlock_put(vmf);
-	return some;
+	page_let_go(vmf->page);
+	vmf->page = NULL;
+	return r;
 }
 
 /*
@@ -413,7 +410,8 @@ static vm_fault_t dcmfs_huge_fault(struct vm_fault *vmf, unsigned int order)
 		mapped = dcmfs_huge_map(vmf, vmf->page);
 	else if (r & VM_FAULT_MAJOR)
 		mapped = VM_FAULT_NOPAGE;
-	page_unlock_put(vmf);
+	page_let_go(vmf->page);
+	vmf->page = NULL;
 	return mapped | (r & VM_FAULT_MAJOR);
 }
 

@@ -61,6 +61,15 @@ static struct page *page_new(struct dcmfs_vm *vm)
 	return page;
 }
 
+/* The core's handle has 32 bits: 16 TiB of host memory. */
+static struct page *page_within(struct page *page)
+{
+	if (!page || likely(page_to_pfn(page) < DCM_NIL))
+		return page;
+	__free_page(page);
+	return NULL;
+}
+
 /* A frame from the lane's spares, or a new one. */
 static struct page *frame_new(struct dcm_lane *lane)
 {
@@ -76,14 +85,9 @@ static struct page *frame_new(struct dcm_lane *lane)
 		set_page_private(page, 0);
 		return page;
 	}
-	page = page_new(vm);
+	page = page_within(page_new(vm));
 	if (!page)
 		return NULL;
-	/* The core's handle has 32 bits: 16 TiB of host memory. */
-	if (unlikely(page_to_pfn(page) >= DCM_NIL)) {
-		__free_page(page);
-		return NULL;
-	}
 	set_page_private(page, 0);
 	atomic64_inc(&vm->frames);
 	return page;
@@ -271,12 +275,8 @@ struct page *dcmfs_plain_alloc(unsigned int nr)
 	if (dcmfs_jitter_fails())
 		return NULL;
 	while (nr--) {
-		struct page *page = alloc_page(FRAME_GFP);
+		struct page *page = page_within(alloc_page(FRAME_GFP));
 
-		if (page && unlikely(page_to_pfn(page) >= DCM_NIL)) {
-			__free_page(page);
-			page = NULL;
-		}
 		if (!page) {
 			dcmfs_plain_free(first);
 			return NULL;

@@ -59,6 +59,11 @@ static u32 span_of(u32 gfn)
 	return gfn / DCMFS_SPAN_PAGES;
 }
 
+static u32 spans_of(const struct dcmfs_vm *vm)
+{
+	return span_of((u32)(vm->core->nr_pages - 1)) + 1;
+}
+
 static spinlock_t *huge_lock(struct dcmfs_vm *vm, u32 gfn)
 {
 	return &vm->huge_lock[span_of(gfn) % DCMFS_HUGE_LOCKS];
@@ -68,6 +73,13 @@ static spinlock_t *huge_lock(struct dcmfs_vm *vm, u32 gfn)
 static u32 huge_left(const struct folio *folio)
 {
 	return (u32)(uintptr_t)folio->private;
+}
+
+/* Does a page's descriptor refer to the folio? Under its lock. */
+static bool huge_has(const struct dcmfs_vm *vm, struct folio *folio, u32 gfn)
+{
+	return pd_of(vm->core, gfn)->frame ==
+	       folio_pfn(folio) + (gfn - folio->index);
 }
 
 static u32 huge_page_gfn(struct folio *folio, const struct page *page)
@@ -83,9 +95,9 @@ static u32 huge_page_gfn(struct folio *folio, const struct page *page)
  */
 int dcmfs_huge_init(struct dcmfs_vm *vm)
 {
-	u32 spans = span_of((u32)(vm->core->nr_pages - 1)) + 1, i;
-	u64 bytes = BITS_TO_LONGS(spans) * sizeof(long);
+	u64 bytes = BITS_TO_LONGS(spans_of(vm)) * sizeof(long);
 	int err = dcmfs_metadata_add(vm, bytes);
+	u32 i;
 
 	if (err)
 		return err;
@@ -100,6 +112,12 @@ void dcmfs_huge_exit(struct dcmfs_vm *vm)
 {
 	dcmfs_plain_free(vm->huge_spare);
 	kvfree(vm->huge);
+}
+
+/** dcmfs_huge_count() - how many spans have a folio */
+u32 dcmfs_huge_count(const struct dcmfs_vm *vm)
+{
+	return (u32)bitmap_weight(vm->huge, spans_of(vm));
 }
 
 /** dcmfs_huge_there() - is there a folio for this page's span? A hint */
@@ -185,7 +203,6 @@ int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn)
 	folio->index = gfn;
 	folio->private = (void *)(uintptr_t)DCMFS_SPAN_PAGES;
 	atomic64_add(DCMFS_SPAN_PAGES, &vm->frames);
-	atomic_inc(&vm->nr_huge);
 	for (i = 0; i < DCMFS_SPAN_PAGES; i++)
 		pd_of(vm->core, gfn + i)->frame = (u32)(pfn + i);
 	set_bit(span_of(gfn), vm->huge);
@@ -196,13 +213,22 @@ int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn)
 static void huge_free(struct dcmfs_vm *vm, struct folio *folio)
 {
 	clear_bit(span_of((u32)folio->index), vm->huge);
-	atomic_dec(&vm->nr_huge);
 	atomic64_sub(DCMFS_SPAN_PAGES, &vm->frames);
 	/* For threads that wait to write: dcmfs_mkwrite() */
 	folio->mapping = NULL;
 	folio->index = 0;
 	folio->private = NULL;
 	folio_put(folio);
+}
+
+/* Descriptors refer to @nr pages less of it. It is locked, or the VM ends. */
+static void huge_less(struct dcmfs_vm *vm, struct folio *folio, u32 nr)
+{
+	u32 left = huge_left(folio) - nr;
+
+	folio->private = (void *)(uintptr_t)left;
+	if (!left)
+		huge_free(vm, folio);
 }
 
 static void huge_unmap(struct dcmfs_vm *vm, const struct folio *folio)
@@ -230,7 +256,7 @@ static struct page *pages_copy(struct dcmfs_vm *vm, struct folio *folio,
 	for (i = 0; i < DCMFS_SPAN_PAGES; i++) {
 		struct page *from = folio_page(folio, i);
 
-		if (pd_of(vm->core, gfn + i)->frame != page_to_pfn(from))
+		if (!huge_has(vm, folio, gfn + i))
 			continue;
 		copy_highpage(to, from);
 		if (!page_is_zero(from))
@@ -251,8 +277,7 @@ static void pages_replace(struct dcm_lane *lane, struct folio *folio,
 	for (i = 0; i < DCMFS_SPAN_PAGES; i++) {
 		struct page *next;
 
-		if (pd_of(vm->core, gfn + i)->frame !=
-		    page_to_pfn(folio_page(folio, i)))
+		if (!huge_has(vm, folio, gfn + i))
 			continue;
 		next = dcmfs_chain_next(at);
 		set_page_private(at, 0);
@@ -343,11 +368,9 @@ int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn, u32 nr)
 /* How many of @most pages from @gfn are this folio's, one after another. */
 static u32 pages_of(struct dcmfs_vm *vm, struct folio *folio, u32 gfn, u32 most)
 {
-	u32 start = (u32)folio->index, n = 0;
+	u32 end = (u32)folio->index + DCMFS_SPAN_PAGES, n = 0;
 
-	while (n < most && gfn + n - start < DCMFS_SPAN_PAGES &&
-	       pd_of(vm->core, gfn + n)->frame ==
-		       folio_pfn(folio) + (gfn + n - start))
+	while (n < most && gfn + n < end && huge_has(vm, folio, gfn + n))
 		n++;
 	return n;
 }
@@ -356,16 +379,14 @@ static u32 pages_of(struct dcmfs_vm *vm, struct folio *folio, u32 gfn, u32 most)
 static void pages_leave(struct dcmfs_vm *vm, struct folio *folio, u32 gfn,
 			u32 nr)
 {
-	u32 left = huge_left(folio) - nr, i;
+	u32 i;
 
 	huge_unmap(vm, folio);
 	spin_lock(huge_lock(vm, gfn));
 	for (i = 0; i < nr; i++)
 		pd_of(vm->core, gfn + i)->frame = DCM_NIL;
 	spin_unlock(huge_lock(vm, gfn));
-	folio->private = (void *)(uintptr_t)left;
-	if (!left)
-		huge_free(vm, folio);
+	huge_less(vm, folio, nr);
 }
 
 /**
@@ -403,12 +424,7 @@ u32 dcmfs_huge_discard(struct dcm_lane *lane, u32 gfn, u32 most)
 /** dcmfs_huge_drop() - the VM ends: one page of a span less */
 void dcmfs_huge_drop(struct dcmfs_vm *vm, struct page *page)
 {
-	struct folio *folio = page_folio(page);
-	u32 left = huge_left(folio) - 1;
-
-	folio->private = (void *)(uintptr_t)left;
-	if (!left)
-		huge_free(vm, folio);
+	huge_less(vm, page_folio(page), 1);
 }
 
 /**

@@ -91,7 +91,7 @@ static int stats_show(struct seq_file *m, void *v)
 		   st->budget, st->direct, st->inactive, st->in_writeback);
 	seq_printf(m, "frames %lld\nin_flight_max %llu\nahead %llu\n",
 		   atomic64_read(&vm->frames), st->in_flight_max, st->ahead);
-	seq_printf(m, "huge %d\nhuge_apart %lld\n", atomic_read(&vm->nr_huge),
+	seq_printf(m, "huge %u\nhuge_apart %lld\n", dcmfs_huge_count(vm),
 		   atomic64_read(&vm->huge_split));
 	for (i = 0; i < DCM_C_NR; i++)
 		seq_printf(m, "%s %llu\n", dcm_counter_names[i], st->count[i]);

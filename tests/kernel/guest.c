@@ -151,26 +151,31 @@ static uint32_t value(uint32_t first, uint32_t page, uint32_t start)
 	return start + (page - first) / 2;
 }
 
+/* A machine with a new file of that many MiB; slabs for all, before one is needed. */
+static void machine_on(struct machine *m, struct control *c, char **argv)
+{
+	int fd = must(open(argv[2], O_RDWR | O_CREAT, 0600), argv[2]);
+	uint32_t e;
+
+	m->size = (size_t)strtoull(argv[3], NULL, 0) << 20;
+	must(ftruncate(fd, (off_t)m->size), "ftruncate");
+	machine_make(m);
+	m->mem = map_shared(fd, m->size);
+	machine_memory(m);
+	control_open(c, fd);
+	for (e = 0; e < c->info.extents; e++)
+		control_provide(c, e);
+}
+
 /* guest FILE MIB */
 int guest(int argc, char **argv)
 {
-	struct machine m = { .size = (size_t)strtoull(argv[3], NULL, 0) << 20 };
-	int fd = must(open(argv[2], O_RDWR | O_CREAT, 0600), argv[2]);
+	struct machine m = { 0 };
 	struct control c;
 	uint32_t p, round;
 
 	(void)argc;
-	must(ftruncate(fd, (off_t)m.size), "ftruncate");
-	machine_make(&m);
-	m.mem = mmap(NULL, m.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (m.mem == MAP_FAILED)
-		fail("mmap: %s", strerror(errno));
-	machine_memory(&m);
-	control_open(&c, fd);
-	/* Slabs for all, before anybody waits for one. */
-	for (p = 0; p < c.info.extents; p++)
-		control_provide(&c, p);
-
+	machine_on(&m, &c, argv);
 	/* Twice: what is new is dirty anyway, what was fetched to be read not. */
 	for (round = 0; round < 2; round++) {
 		uint32_t start = 0x5000001u + round * 0x1000000u;
@@ -224,22 +229,13 @@ static unsigned long figure(const struct machine *m, const char *name)
 /* spans FILE MIB: all of it is direct; the guest touches each page first */
 int guest_in_spans(int argc, char **argv)
 {
-	struct machine m = { .size = (size_t)strtoull(argv[3], NULL, 0) << 20 };
-	int fd = must(open(argv[2], O_RDWR | O_CREAT, 0600), argv[2]);
+	struct machine m = { 0 };
 	unsigned long exits;
 	struct control c;
 	uint32_t p;
 
 	(void)argc;
-	must(ftruncate(fd, (off_t)m.size), "ftruncate");
-	machine_make(&m);
-	m.mem = mmap(NULL, m.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (m.mem == MAP_FAILED)
-		fail("mmap: %s", strerror(errno));
-	machine_memory(&m);
-	control_open(&c, fd);
-	for (p = 0; p < c.info.extents; p++)
-		control_provide(&c, p);
+	machine_on(&m, &c, argv);
 	if (!run(&m, writer, sizeof(writer), DATA, 1) ||
 	    !run(&m, writer, sizeof(writer), DATA + PAGE, 1))
 		fail("the writer");
