@@ -374,7 +374,7 @@ void dcm_data_close(struct dcm_data *d)
 	if (dcm_chan_cut(ch))
 		WRITE_ONCE(s->cut, true);
 	dcm_list_del(&d->node);
-	dcm_fair_leave(&w->fair, &d->turn);
+	dcm_data_leave(w, d);
 	pthread_mutex_lock(&s->data_lock);
 	dcm_list_del(&d->session_node);
 	s->nr_data--;

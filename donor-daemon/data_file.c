@@ -319,8 +319,7 @@ bool dcm_data_file_drop(struct dcm_worker *w, struct dcm_data *d)
 	if (d->ending)
 		return true;
 	d->ending = true;
-	dcm_fair_leave(&w->fair, &d->turn);
-	epoll_ctl(w->epfd, EPOLL_CTL_DEL, d->chan->fd, NULL);
+	dcm_data_leave(w, d);
 	shutdown(d->chan->fd, SHUT_RDWR);
 	return true;
 }

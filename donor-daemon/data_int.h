@@ -54,6 +54,7 @@ struct dcm_worker {
 	struct dcm_data_file *file;	/* %NULL: slabs are memory */
 	struct dcm_list conns;
 	struct dcm_fair fair;
+	struct dcm_data *last;	/* had the last turn; %NULL: it is gone */
 	/* cost of the current turn so far, and its limit */
 	u64 cost;
 	u64 cost_max;
@@ -117,6 +118,9 @@ struct dcm_worker *dcm_data_worker_choose(struct dcm_donor *donor,
 
 /* Set the events that epoll reports for @d; also those that are already due. */
 int dcm_data_watch(struct dcm_worker *w, struct dcm_data *d, int op);
+
+/* @d gets no events and no turns of @w any more; its socket is still open. */
+void dcm_data_leave(struct dcm_worker *w, struct dcm_data *d);
 
 /** dcm_data_worker_give() - hand @d over to @w */
 void dcm_data_worker_give(struct dcm_worker *w, struct dcm_data *d);

@@ -129,11 +129,10 @@ bool dcm_data_follow(struct dcm_worker *w, struct dcm_data *d)
 		d->astray = 0;
 		return false;
 	}
-	if (++d->astray < FOLLOW_AFTER ||
-	    epoll_ctl(w->epfd, EPOLL_CTL_DEL, d->chan->fd, NULL))
+	if (++d->astray < FOLLOW_AFTER)
 		return false;
 	dcm_list_del(&d->node);
-	dcm_fair_leave(&w->fair, &d->turn);
+	dcm_data_leave(w, d);
 	__atomic_fetch_sub(&w->connections, 1, __ATOMIC_RELAXED);
 	dcm_data_worker_give(near, d);
 	return true;
@@ -149,6 +148,18 @@ int dcm_data_watch(struct dcm_worker *w, struct dcm_data *d, int op)
 	};
 
 	return epoll_ctl(w->epfd, op, d->chan->fd, &ev);
+}
+
+void dcm_data_leave(struct dcm_worker *w, struct dcm_data *d)
+{
+	/*
+	 * To close the descriptor is not enough: epoll reports a socket as long as
+	 * any process has it open, and a child just forked has it until execve().
+	 */
+	epoll_ctl(w->epfd, EPOLL_CTL_DEL, d->chan->fd, NULL);
+	dcm_fair_leave(&w->fair, &d->turn);
+	if (w->last == d)
+		w->last = NULL;
 }
 
 static void worker_inbox(struct dcm_worker *w)
@@ -239,13 +250,9 @@ static int worker_turn(struct dcm_worker *w, struct dcm_data *d, u64 cost_max)
 	return ret;
 }
 
-/*
- * Give turns to those that wait, until it is time to ask epoll again. Returns
- * the connection served last, unless it is gone.
- */
-static struct dcm_data *worker_turns(struct dcm_worker *w)
+/* Give turns to those that wait, until it is time to ask epoll again. */
+static void worker_turns(struct dcm_worker *w)
 {
-	struct dcm_data *last = NULL;
 	struct dcm_fair_entry *e;
 	u64 spent = 0, turn;
 
@@ -254,22 +261,21 @@ static struct dcm_data *worker_turns(struct dcm_worker *w)
 		e = dcm_data_file_full(w) ? NULL : dcm_fair_take(&w->fair);
 		if (!e)
 			break;
-		last = dcm_list_entry(e, struct dcm_data, turn);
+		w->last = dcm_list_entry(e, struct dcm_data, turn);
 		turn = dcm_fair_shared(&w->fair, SHARED_SPAN) ? TURN_SHARED :
 								TURN_ALONE;
-		if (worker_turn(w, last, turn) < 0)
-			last = NULL;
+		worker_turn(w, w->last, turn);
 		spent += w->cost;
 	} while (spent < turn);
-	return last;
 }
 
 /*
- * Poll @d for a while instead of sleeping. 1: a request came, or there are
+ * Poll @w->last for a while instead of sleeping. 1: a request came, or there are
  * other events; 0: nothing; -ENOTCONN: as dcm_data_serve().
  */
-static int worker_poll(struct dcm_worker *w, struct dcm_data *d)
+static int worker_poll(struct dcm_worker *w)
 {
+	struct dcm_data *d = w->last;
 	u64 until;
 	int ret;
 
@@ -299,20 +305,18 @@ static int worker_poll(struct dcm_worker *w, struct dcm_data *d)
 static void *worker_run(void *arg)
 {
 	struct dcm_worker *w = arg;
-	struct dcm_data *last = NULL, *d, *tmp;
+	struct dcm_data *d, *tmp;
 	bool idle, full;
 	int ret;
 
 	while (!smp_load_acquire(&w->stop)) {
 		idle = dcm_fair_idle(&w->fair);
 		full = dcm_data_file_full(w);
-		ret = last && idle && !full ? worker_poll(w, last) : 0;
-		if (ret < 0)
-			last = NULL;
+		ret = w->last && idle && !full ? worker_poll(w) : 0;
 		if (!ret)
 			worker_listen(w, idle || full ? -1 : 0);
 		if (!dcm_fair_idle(&w->fair))
-			last = worker_turns(w);
+			worker_turns(w);
 	}
 	worker_inbox(w);
 	dcm_list_for_each_safe(d, tmp, &w->conns, struct dcm_data, node)

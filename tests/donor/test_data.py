@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import random
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -144,6 +147,47 @@ def test_broken_stream(link: tuple[Control, Data], bad: bytes) -> None:
     broken.close()
     d.write(slab.id, 0, b"q" * 4096)
     assert d.read(slab.id, 0) == b"q" * 4096
+
+
+SYS_PIDFD_GETFD = 438
+
+
+def also_open_here(pid: int, peer: object) -> socket.socket:
+    """The socket of process @pid that is connected to @peer, as a child after fork() has it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    process = os.pidfd_open(pid)
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            fd = libc.syscall(SYS_PIDFD_GETFD, process, int(name), 0)
+            if fd < 0:
+                continue
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                os.close(fd)
+                continue
+            sock = socket.socket(fileno=fd)
+            with contextlib.suppress(OSError):
+                if sock.getpeername() == peer:
+                    return sock
+            sock.close()
+    finally:
+        os.close(process)
+    raise AssertionError(f"process {pid} has no socket connected to {peer}")
+
+
+def test_bytes_for_a_closed_connection_that_a_child_has_open(lab: Lab) -> None:
+    """A GC worker just forked has the donor's sockets until execve(): one that the donor closes
+    meanwhile gets bytes, and must not be looked at again."""
+    c = lab.control()
+    d = c.data(PLAIN)
+    with also_open_here(lab.pid, d.tls.sock.getsockname()):
+        before = lab.fds()
+        d.tls.send(b"\x00" * 64)
+        lab.wait(lambda _: lab.fds() < before, "the donor's descriptor closed")
+        for _ in range(3):
+            d.tls.sock.send(b"more")
+            lab.served()
+    d.close()
+    c.goodbye()
 
 
 def test_write_of_zeroes(link: tuple[Control, Data], lab: Lab) -> None:
