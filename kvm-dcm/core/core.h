@@ -59,6 +59,8 @@ enum dcm_fault_result {
  * @budget_pages: direct budget, in pages
  * @sparse: the pager adds descriptors chunk by chunk
  * @dirty_late: dirtiness is known only when a page is unmapped
+ * @waits: the access waits until dcm_fault() returns, as the thread that makes it
+ *	calls it
  * @seed: seed of all randomness
  * @ops: the pager's functions
  * @priv: the pager's
@@ -70,6 +72,7 @@ struct dcm_vm_config {
 	u64 budget_pages;
 	bool sparse;
 	bool dirty_late;
+	bool waits;
 	u64 seed;
 	const struct dcm_ops *ops;
 	void *priv;

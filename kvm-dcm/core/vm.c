@@ -74,6 +74,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	vm->nr_extents = extents_nr(cfg);
 	vm->nr_lanes = cfg->nr_lanes;
 	vm->dirty_late = cfg->dirty_late;
+	vm->waits = cfg->waits;
 	for (i = 0; i < DCM_T_NR; i++)
 		vm->tunable[i] = dcm_tunables[i].def;
 	dcm_fifo_init(&vm->active);

@@ -444,6 +444,7 @@ struct dcm_vm {
 	u32 nr_extents;
 	u32 nr_lanes;
 	bool dirty_late;
+	bool waits;
 	bool sealed;
 	struct dcm_pd **chunk;
 	struct dcm_pd *pd;

@@ -373,6 +373,7 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 		.nr_lanes = vm->nr_lanes,
 		.sparse = true,
 		.dirty_late = true,
+		.waits = true,
 		.seed = get_random_u64(),
 		.ops = &dcmfs_ops,
 		.priv = vm,

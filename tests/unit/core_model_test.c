@@ -226,6 +226,7 @@ static struct fb_config random_config(struct model_world *w, u64 seed)
 	c.budget = 64 + 16 * c.nr_lanes + model_random(w, c.nr_pages / 2);
 	c.seed = seed;
 	c.dirty_bits = model_one_in(w, 3);
+	c.waits = model_one_in(w, 3);
 	c.touched_bits = model_one_in(w, 2);
 	c.direct = model_one_in(w, 2);
 	c.sparse = model_one_in(w, 2);

@@ -12,14 +12,15 @@
 #define SHARE (BUDGET / 8)
 
 /* Pages on donors, none of which is here; some frames are free. */
-static struct fake_backend *away(bool touched_bits)
+static struct fake_backend *away(bool waits)
 {
 	struct fb_config cfg = calm();
 	struct fake_backend *fb;
 	u32 i;
 
 	cfg.budget = BUDGET;
-	cfg.touched_bits = touched_bits;
+	cfg.touched_bits = true;
+	cfg.waits = waits;
 	fb = world(cfg);
 	for (i = 0; i < PAGES; i++)
 		put(fb, i);
@@ -83,7 +84,7 @@ static struct counts go(struct fake_backend *fb, u32 from, s32 step, u32 nr)
 /* The same with nothing brought in ahead, in another world. */
 static struct counts go_without(u32 from, s32 step, u32 nr)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	struct counts c;
 
 	tune(fb, "stream", 0);
@@ -108,7 +109,7 @@ static void test_side_by_side(void **state)
 		struct counts without =
 				      go_without(way[i].from, way[i].step, nr),
 			      c;
-		struct fake_backend *fb = away(true);
+		struct fake_backend *fb = away(false);
 
 		c = go(fb, way[i].from, way[i].step, nr);
 		assert_true(c.missing * 4 < without.missing);
@@ -129,7 +130,7 @@ static void test_steps(void **state)
 	for (i = 0; i < ARRAY_SIZE(steps); i++) {
 		s32 step = steps[i];
 		u32 from = step > 0 ? 2 : PAGES - 3, nr;
-		struct fake_backend *fb = away(true);
+		struct fake_backend *fb = away(false);
 		struct counts c;
 
 		tune(fb, "largest_block", 4096);
@@ -147,7 +148,7 @@ static void test_steps_through_large_blocks(void **state)
 {
 	const s32 step = 21;
 	const u32 nr = PAGES / (u32)step - 1;
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	struct counts c;
 	u32 i, large = 0;
 
@@ -170,7 +171,7 @@ static void test_steps_through_large_blocks(void **state)
 /* Several at a time, as of several threads: each is found. */
 static void test_interleaved(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	struct counts old = counts_of(fb), c;
 	u32 i;
 
@@ -189,7 +190,7 @@ static void test_interleaved(void **state)
 /* What is not foreseen costs nothing. */
 static void test_random(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	struct counts old = counts_of(fb), c;
 	u64 rng = 7;
 	u32 i;
@@ -207,7 +208,7 @@ static void test_random(void **state)
 /* Rows that end before what was brought in for them is used: fewer are believed. */
 static void test_short_rows(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	struct counts first, last;
 	u64 rng = 5;
 	u32 i, n, from;
@@ -235,7 +236,7 @@ static void test_short_rows(void **state)
 /* No more than the share of the budget is brought in and not used. */
 static void test_share(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	u32 i, n;
 
 	(void)state;
@@ -252,7 +253,7 @@ static void test_share(void **state)
 /* A page in the middle tells that half of it is used: it is the only fault. */
 static void test_mark(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	struct counts c;
 
 	(void)state;
@@ -268,7 +269,7 @@ static void test_mark(void **state)
 /* It can be turned off. */
 static void test_off(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	struct counts c;
 
 	(void)state;
@@ -282,7 +283,7 @@ static void test_off(void **state)
 /* Pages that are frozen stay where they are; the rest comes. */
 static void test_frozen(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	u32 i;
 
 	(void)state;
@@ -300,7 +301,7 @@ static void test_frozen(void **state)
 /* The end of memory, either way, and pages that were never written. */
 static void test_borders(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 
 	(void)state;
 	go(fb, 200, -1, 201);
@@ -310,10 +311,25 @@ static void test_borders(void **state)
 	end(fb);
 }
 
+/* Where accesses wait for it, ahead comes only what they would wait for later. */
+static void test_nothing_ahead_that_no_access_would_wait_for(void **state)
+{
+	struct fake_backend *fb = away(true);
+	struct counts at_once, late;
+
+	(void)state;
+	at_once = go(fb, 0, 1, 256);
+	assert_int_equal(at_once.stream, 0);
+	fb->cfg.max_delay = 3;
+	late = go(fb, 256, 1, 512);
+	assert_true(late.stream > 256);
+	end(fb);
+}
+
 /* Its READs fail: nothing is lost, accesses get their pages. */
 static void test_reads_fail(void **state)
 {
-	struct fake_backend *fb = away(true);
+	struct fake_backend *fb = away(false);
 	u32 i;
 
 	(void)state;
@@ -339,6 +355,7 @@ int main(void)
 		cmocka_unit_test(test_off),
 		cmocka_unit_test(test_frozen),
 		cmocka_unit_test(test_borders),
+		cmocka_unit_test(test_nothing_ahead_that_no_access_would_wait_for),
 		cmocka_unit_test(test_reads_fail),
 	};
 

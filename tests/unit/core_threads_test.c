@@ -370,6 +370,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.nr_lanes = c.workers + 1;
 	cfg.budget = 64 + 16 * cfg.nr_lanes + rnd(&rng, 200);
 	cfg.dirty_bits = rnd(&rng, 2);
+	cfg.waits = rnd(&rng, 2);
 	cfg.touched_bits = rnd(&rng, 2);
 	cfg.direct = rnd(&rng, 2);
 	cfg.seal = !cfg.direct && rnd(&rng, 2);

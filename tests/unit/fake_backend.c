@@ -217,6 +217,7 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 		.budget_pages = cfg->budget,
 		.sparse = cfg->sparse,
 		.dirty_late = cfg->dirty_bits,
+		.waits = cfg->waits,
 		.seed = cfg->seed,
 		.ops = &fb->ops,
 		.priv = fb,

@@ -117,6 +117,7 @@ struct fb_lane {
  * struct fb_config - behaviour of the backend and its donors
  * @dirty_bits: the backend learns dirtiness from page tables (kernel pager);
  *	else by write protection
+ * @waits: accesses wait for dcm_fault() (kernel pager)
  * @touched_bits: the backend knows of every page whether it was touched
  * @direct: READ leaves the data in the slab
  * @sparse: descriptors are given by the backend
@@ -138,6 +139,7 @@ struct fb_config {
 	u64 budget;
 	u64 seed;
 	bool dirty_bits;
+	bool waits;
 	bool touched_bits;
 	bool direct;
 	bool sparse;
