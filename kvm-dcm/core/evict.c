@@ -159,21 +159,15 @@ enum evict_result {
 	EVICT_CUT, /* nor soon: its donor does not answer */
 };
 
-/*
- * Clean pages of a locked block that some open slot lacks, though others have
- * them; files may lack pages of @lag, of which all lag if the block goes.
- */
-static u16 pages_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
-		      u16 lag)
+/* pages_thin() of an extent with several slots */
+static u16 copies_thin(const struct dcm_lane *lane, u32 head,
+		       unsigned int order, u16 lag)
 {
 	const struct dcm_vm *vm = lane->vm;
-	const struct dcm_extent *e = extent_of(vm, head);
-	u8 used = READ_ONCE(e->used), open = READ_ONCE(e->open);
+	u8 open = READ_ONCE(extent_of(vm, head)->open);
 	u16 thin = 0;
 	u32 i;
 
-	if (likely(!(used & (used - 1))))
-		return 0;
 	if (unlikely(lag))
 		open &= (u8)~dcm_lag_slots(lane, head, 1u << order);
 	for (i = 0; i < 1u << order; i++) {
@@ -183,6 +177,20 @@ static u16 pages_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
 			thin |= (u16)(1u << i);
 	}
 	return thin;
+}
+
+/*
+ * Clean pages of a locked block that some open slot lacks, though others have
+ * them; files may lack pages of @lag, of which all lag if the block goes.
+ */
+static inline u16 pages_thin(const struct dcm_lane *lane, u32 head,
+			     unsigned int order, u16 lag)
+{
+	u8 used = READ_ONCE(extent_of(lane->vm, head)->used);
+
+	return likely(!(used & (used - 1))) ?
+		       0 :
+		       copies_thin(lane, head, order, lag);
 }
 
 /* Of @thin, pages in doubt that a donor has which is well. */
@@ -585,7 +593,8 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	/* Wait for a batch, unless the share itself is smaller. */
 	if (lack >= (s64)min(dcm_tune(vm, DCM_T_batch_blocks), share / 2 + 1))
 		active_demote(lane, (u64)lack);
-	vm->ops->io_flush(lane);
+	if (lane->nr_wb)
+		vm->ops->io_flush(lane);
 	return steps;
 }
 

@@ -323,7 +323,28 @@ void dcm_lag_fill_ends(struct dcm_vm *vm, struct dcm_extent *e);
 void dcm_lag_forget(struct dcm_vm *vm, struct dcm_extent *e);
 
 /* sum.c */
-void dcm_sums_soon(const struct dcm_vm *vm, u32 gfn);
+/* The extent's table; %NULL: there is none, or nothing is compared now. */
+static inline u32 *dcm_sums_of(const struct dcm_vm *vm, u32 gfn)
+{
+	/* Pairs with dcm_extent_sums(). */
+	return smp_load_acquire(&extent_of(vm, gfn)->sum);
+}
+
+/**
+ * dcm_sums_soon() - a READ is about to be posted
+ * @vm: VM
+ * @gfn: first page; its block is BUSY by the caller
+ *
+ * The pages' sums are in the cache when the READ has been answered.
+ */
+static inline void dcm_sums_soon(const struct dcm_vm *vm, u32 gfn)
+{
+	const u32 *sum = dcm_sums_of(vm, gfn);
+
+	if (sum)
+		__builtin_prefetch(&sum[gfn & (vm->extent_pages - 1)]);
+}
+
 void dcm_sums_set(struct dcm_lane *lane, u32 head, u32 frame, u16 pages);
 u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		   u16 pages, bool learn);

@@ -38,8 +38,12 @@ static inline u32 dcm_reuse_page(const struct dcm_vm *vm, u32 gfn)
 static inline u16 dcm_reuse_mask(const struct dcm_vm *vm, u32 head,
 				 unsigned int order, u32 not )
 {
-	u32 gfn = dcm_reuse_page(vm, head);
+	u32 gfn;
 
+	/* most blocks that are missed are this one page */
+	if (!order && head == not )
+		return 0;
+	gfn = dcm_reuse_page(vm, head);
 	return unlikely(gfn != DCM_NIL) && gfn - head < 1u << order &&
 			       gfn != not ?
 		       (u16)(1u << (gfn - head)) :

@@ -31,13 +31,6 @@
  */
 #include "internal.h"
 
-/* The extent's table; %NULL: there is none, or nothing is compared now. */
-static u32 *sums_of(const struct dcm_vm *vm, u32 gfn)
-{
-	/* Pairs with dcm_extent_sums(). */
-	return smp_load_acquire(&extent_of(vm, gfn)->sum);
-}
-
 /* Is the extent one whose pages have sums? */
 static bool sums_kept(const struct dcm_vm *vm, u32 gfn)
 {
@@ -55,21 +48,6 @@ static u32 page_sum(struct dcm_lane *lane, const void *data, u32 page)
 }
 
 /**
- * dcm_sums_soon() - a READ is about to be posted
- * @vm: VM
- * @gfn: first page; its block is BUSY by the caller
- *
- * The pages' sums are in the cache when the READ has been answered.
- */
-void dcm_sums_soon(const struct dcm_vm *vm, u32 gfn)
-{
-	const u32 *sum = sums_of(vm, gfn);
-
-	if (sum)
-		__builtin_prefetch(&sum[gfn & (vm->extent_pages - 1)]);
-}
-
-/**
  * dcm_sums_set() - pages of a block are about to be written
  * @lane: caller's lane
  * @head: the block; BUSY by the caller
@@ -79,7 +57,8 @@ void dcm_sums_soon(const struct dcm_vm *vm, u32 gfn)
 void dcm_sums_set(struct dcm_lane *lane, u32 head, u32 frame, u16 pages)
 {
 	struct dcm_vm *vm = lane->vm;
-	u32 *sum = sums_of(vm, head), at = head & (vm->extent_pages - 1), i, v;
+	u32 *sum = dcm_sums_of(vm, head), at = head & (vm->extent_pages - 1), i,
+	    v;
 	bool keep;
 
 	if (likely(!sum))
@@ -108,7 +87,7 @@ u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		   u16 pages, bool learn)
 {
 	struct dcm_vm *vm = lane->vm;
-	u32 *sum = sums_of(vm, gfn), at = gfn & (vm->extent_pages - 1), i;
+	u32 *sum = dcm_sums_of(vm, gfn), at = gfn & (vm->extent_pages - 1), i;
 	u32 known, got;
 	u16 wrong = 0;
 
@@ -144,7 +123,7 @@ bool dcm_sums_same(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		   u16 pages)
 {
 	const struct dcm_vm *vm = lane->vm;
-	const u32 *sum = sums_of(vm, gfn);
+	const u32 *sum = dcm_sums_of(vm, gfn);
 	u32 at = gfn & (vm->extent_pages - 1), i, known;
 
 	if (!sum || !sums_kept(vm, gfn) || io->slab->map)
@@ -169,7 +148,8 @@ void dcm_sums_renew(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		    u16 pages)
 {
 	struct dcm_vm *vm = lane->vm;
-	u32 *sum = sums_of(vm, gfn), at = gfn & (vm->extent_pages - 1), i, v;
+	u32 *sum = dcm_sums_of(vm, gfn), at = gfn & (vm->extent_pages - 1), i,
+	    v;
 	bool keep = io && sums_kept(vm, gfn) && !io->slab->map;
 
 	for (; sum && pages; pages &= pages - 1) {
@@ -182,7 +162,7 @@ void dcm_sums_renew(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 /* An extent has one slab: its pages have no sums. */
 void dcm_sums_forget(struct dcm_vm *vm, u32 extent)
 {
-	u32 *sum = sums_of(vm, extent << vm->extent_shift), i;
+	u32 *sum = dcm_sums_of(vm, extent << vm->extent_shift), i;
 
 	for (i = 0; sum && i < vm->extent_pages; i++)
 		WRITE_ONCE(sum[i], 0);
@@ -190,7 +170,7 @@ void dcm_sums_forget(struct dcm_vm *vm, u32 extent)
 
 void dcm_extent_sums(struct dcm_vm *vm, u32 extent, u32 *mem)
 {
-	/* Pairs with sums_of(): a table that is seen is zero. */
+	/* Pairs with dcm_sums_of(): a table that is seen is zero. */
 	smp_store_release(&vm->extent[extent].sum, mem);
 }
 

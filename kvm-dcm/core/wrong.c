@@ -29,9 +29,11 @@
 u16 dcm_pages_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		    u16 pages, bool move)
 {
-	return READ_ONCE(lane->vm->sealed) ?
-		       dcm_seals_wrong(lane, gfn, io, pages, move) :
-		       dcm_sums_wrong(lane, gfn, io, pages, move);
+	if (READ_ONCE(lane->vm->sealed))
+		return dcm_seals_wrong(lane, gfn, io, pages, move);
+	return dcm_sums_of(lane->vm, gfn) ?
+		       dcm_sums_wrong(lane, gfn, io, pages, move) :
+		       0;
 }
 
 /* Count wrong pages that a READ brought, and have the pager say so. */

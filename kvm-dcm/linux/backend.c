@@ -98,8 +98,8 @@ static void pages_map(struct vm_area_struct *vma, unsigned long addr,
  * Map the pages around the one asked for in the same page table, but not those of
  * which a touch is to be seen: @hidden, and the one of core/reuse.c.
  */
-static void pages_map_around(struct dcm_lane *lane, u32 head,
-			     unsigned int order, u16 hidden)
+static noinline_for_stack void block_map_around(struct dcm_lane *lane, u32 head,
+						unsigned int order, u16 hidden)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 	u32 watched = dcm_reuse_page(lane->vm, head);
@@ -109,7 +109,7 @@ static void pages_map_around(struct dcm_lane *lane, u32 head,
 	unsigned int n = 0;
 
 	/* Of a span that is not whole, a page is mapped under its lock only. */
-	if (!a || !a->vmf || !order || dcmfs_huge_there(lane_vm(lane), head))
+	if (!a || !a->vmf || dcmfs_huge_there(lane_vm(lane), head))
 		return;
 	vma = a->vmf->vma;
 	first = max((u64)head, (u64)vma->vm_pgoff);
@@ -128,6 +128,13 @@ static void pages_map_around(struct dcm_lane *lane, u32 head,
 			  page, n);
 		n = 0;
 	}
+}
+
+static void pages_map_around(struct dcm_lane *lane, u32 head,
+			     unsigned int order, u16 hidden)
+{
+	if (order)
+		block_map_around(lane, head, order, hidden);
 }
 
 /* Did the READ bring page @i of a block in a page that the guest may have? */
@@ -412,7 +419,8 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 	unsigned int i, from, end;
 
 	for (i = 0; i < nr; i++)
-		if (dcmfs_huge_apart(lane, v[i].gfn, 1u << v[i].order) ||
+		if ((dcmfs_huge_there(lane_vm(lane), v[i].gfn) &&
+		     dcmfs_huge_apart(lane, v[i].gfn, 1u << v[i].order)) ||
 		    !frames_lock_idle(pd_of(lane->vm, v[i].gfn),
 				      1u << v[i].order))
 			v[i].err = -EBUSY;

@@ -328,10 +328,20 @@ void dcmfs_frames_drop(struct dcmfs_vm *vm);
 void dcmfs_frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page);
 
 /* huge.c */
+static inline u32 dcmfs_span_of(u32 gfn)
+{
+	return gfn / DCMFS_SPAN_PAGES;
+}
+
+/** dcmfs_huge_there() - is there a folio for this page's span? A hint */
+static inline bool dcmfs_huge_there(const struct dcmfs_vm *vm, u32 gfn)
+{
+	return test_bit(dcmfs_span_of(gfn), vm->huge);
+}
+
 int dcmfs_huge_init(struct dcmfs_vm *vm);
 void dcmfs_huge_exit(struct dcmfs_vm *vm);
 u32 dcmfs_huge_count(const struct dcmfs_vm *vm);
-bool dcmfs_huge_there(const struct dcmfs_vm *vm, u32 gfn);
 struct page *dcmfs_huge_page(struct dcmfs_vm *vm, u32 gfn);
 int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn);
 int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn, u32 nr);

@@ -54,19 +54,14 @@
 
 static_assert(DCMFS_SPAN_PAGES == 1u << DCM_HABIT_SHIFT);
 
-static u32 span_of(u32 gfn)
-{
-	return gfn / DCMFS_SPAN_PAGES;
-}
-
 static u32 spans_of(const struct dcmfs_vm *vm)
 {
-	return span_of((u32)(vm->core->nr_pages - 1)) + 1;
+	return dcmfs_span_of((u32)(vm->core->nr_pages - 1)) + 1;
 }
 
 static spinlock_t *huge_lock(struct dcmfs_vm *vm, u32 gfn)
 {
-	return &vm->huge_lock[span_of(gfn) % DCMFS_HUGE_LOCKS];
+	return &vm->huge_lock[dcmfs_span_of(gfn) % DCMFS_HUGE_LOCKS];
 }
 
 /* Pages of the folio that descriptors refer to. Under its lock. */
@@ -118,12 +113,6 @@ void dcmfs_huge_exit(struct dcmfs_vm *vm)
 u32 dcmfs_huge_count(const struct dcmfs_vm *vm)
 {
 	return (u32)bitmap_weight(vm->huge, spans_of(vm));
-}
-
-/** dcmfs_huge_there() - is there a folio for this page's span? A hint */
-bool dcmfs_huge_there(const struct dcmfs_vm *vm, u32 gfn)
-{
-	return test_bit(span_of(gfn), vm->huge);
 }
 
 /**
@@ -205,14 +194,14 @@ int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn)
 	atomic64_add(DCMFS_SPAN_PAGES, &vm->frames);
 	for (i = 0; i < DCMFS_SPAN_PAGES; i++)
 		pd_of(vm->core, gfn + i)->frame = (u32)(pfn + i);
-	set_bit(span_of(gfn), vm->huge);
+	set_bit(dcmfs_span_of(gfn), vm->huge);
 	return 0;
 }
 
 /* No descriptor refers to it any more. It is locked. */
 static void huge_free(struct dcmfs_vm *vm, struct folio *folio)
 {
-	clear_bit(span_of((u32)folio->index), vm->huge);
+	clear_bit(dcmfs_span_of((u32)folio->index), vm->huge);
 	atomic64_sub(DCMFS_SPAN_PAGES, &vm->frames);
 	/* For threads that wait to write: dcmfs_mkwrite() */
 	folio->mapping = NULL;
@@ -349,8 +338,6 @@ int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn, u32 nr)
 	struct folio *folio;
 	int err = -EBUSY;
 
-	if (likely(!dcmfs_huge_there(lane_vm(lane), gfn)))
-		return 0;
 	while (nr && !page)
 		page = dcmfs_huge_page(lane_vm(lane), gfn + --nr);
 	if (!page)

@@ -355,7 +355,8 @@ int main(void)
 		cmocka_unit_test(test_off),
 		cmocka_unit_test(test_frozen),
 		cmocka_unit_test(test_borders),
-		cmocka_unit_test(test_nothing_ahead_that_no_access_would_wait_for),
+		cmocka_unit_test(
+			test_nothing_ahead_that_no_access_would_wait_for),
 		cmocka_unit_test(test_reads_fail),
 	};
 
