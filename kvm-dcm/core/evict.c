@@ -557,7 +557,9 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	unsigned int steps = 0, n;
 	s64 lack;
 
-	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal)
+	/* Where all memory may be direct nothing ever needs room. */
+	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal ||
+	    budget >= vm->nr_pages)
 		return 0;
 	/* With a small budget most blocks can be in buffers, not in queues. */
 	if (!READ_ONCE(vm->active.nr_blocks))

@@ -292,6 +292,30 @@ static void test_budget(void **state)
 }
 
 /* The smallest budget and the largest blocks still get everywhere. */
+static void test_nothing_leaves_where_all_may_be_direct(void **state)
+{
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
+	u32 i;
+
+	(void)state;
+	cfg.budget = cfg.nr_pages;
+	fb = world(cfg);
+	for (i = 0; i < 2 * cfg.nr_pages; i++)
+		put(fb, i % cfg.nr_pages);
+	for (i = 0; i < cfg.nr_pages; i++)
+		assert_true(fb_present(fb, i));
+	assert_int_equal(atomic64_read(&fb->vm->evicted), 0);
+	assert_int_equal(atomic64_read(&fb->vm->inactive_pages), 0);
+	/* a smaller budget is kept to at once, as ever */
+	assert_int_equal(dcm_set_budget(fb->vm, cfg.nr_pages - 256), 0);
+	for (i = 0; i < cfg.nr_pages; i++)
+		get(fb, i);
+	fb_sync(fb);
+	assert_true(atomic64_read(&fb->vm->direct) <= (s64)cfg.nr_pages - 256);
+	end(fb);
+}
+
 static void test_tiny(void **state)
 {
 	struct fb_config cfg = calm();
@@ -331,6 +355,7 @@ int main(void)
 		cmocka_unit_test(test_write_errors),
 		cmocka_unit_test(test_no_slab),
 		cmocka_unit_test(test_budget),
+		cmocka_unit_test(test_nothing_leaves_where_all_may_be_direct),
 		cmocka_unit_test(test_tiny),
 	};
 
