@@ -4,15 +4,16 @@
  *
  * A rebuild that is slow leaves memory exposed to a second donor's death for
  * longer; one that is fast makes the guest's faults wait behind its READs and
- * WRITEs. So the rate follows the faults: each second in which their 99th
- * percentile is over twice what it was before the rebuild the rate is halved,
- * each other second it is doubled, up to the limit that the operator has set.
+ * WRITEs. So the rate follows the faults: each quarter of a second in which their
+ * 99th percentile is over twice what it was before the rebuild the rate is halved,
+ * each other one it is doubled, up to the limit that the operator has set.
  *
  *	before a rebuild     the rebuild
  *	calm = p99     |  limit, limit, limit/2, limit/4, limit/2, ...
  *
- * Within the rate bytes are given out as they come due, a tenth of a second's at
- * once at most (a token bucket). infiniswap-nsdi17 rebuilds nothing: it falls
+ * Within the rate bytes are given out as they come due (a token bucket), for no more
+ * than 20 ms at once: many READs together would hold up the faults behind them,
+ * which the 99th percentile sees. infiniswap-nsdi17 rebuilds nothing: it falls
  * back on the disk.
  *
  * Locking: none, one thread uses a pace.
@@ -22,15 +23,16 @@
 #include "rebuild_pace.h"
 
 #define SECOND_NS (1000ull * 1000 * 1000)
+#define LOOK_NS (SECOND_NS / 4)
 #define BEGIN_NS (3 * SECOND_NS) /* not called for so long: a rebuild begins */
-#define BURSTS 10 /* a second */
+#define BURSTS 50 /* a second */
 #define SLOWEST 64 /* part of the limit */
 #define SAMPLES 100 /* fewer faults say nothing */
 #define WORSE 2
 
 bool dcm_rebuild_pace_looks(const struct dcm_rebuild_pace *p, u64 now)
 {
-	return p->limit && now - p->look_ns >= SECOND_NS;
+	return p->limit && now - p->look_ns >= LOOK_NS;
 }
 
 void dcm_rebuild_pace_look(struct dcm_rebuild_pace *p, u64 now,
@@ -57,16 +59,19 @@ void dcm_rebuild_pace_look(struct dcm_rebuild_pace *p, u64 now,
 	}
 }
 
-bool dcm_rebuild_pace_may(struct dcm_rebuild_pace *p, u64 now)
+int dcm_rebuild_pace_wait(struct dcm_rebuild_pace *p, u64 now)
 {
 	u64 most = p->rate / BURSTS, ns = min(now - p->at_ns, SECOND_NS);
 
 	if (!p->limit)
-		return true;
+		return 0;
 	p->at_ns = now;
 	p->left = min(p->left + (s64)(p->rate * (ns / 1000) / 1000000),
 		      (s64)most);
-	return p->left > 0;
+	if (p->left > 0)
+		return 0;
+	return (int)min((u64)-p->left * 1000 / max(p->rate, (u64)1) + 1,
+			(u64)1000);
 }
 
 void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes, bool hurry)

@@ -43,8 +43,8 @@ void dcm_rebuild_pace_look(struct dcm_rebuild_pace *p, u64 now,
 /** dcm_rebuild_pace_looks() - whether it is time for a look */
 bool dcm_rebuild_pace_looks(const struct dcm_rebuild_pace *p, u64 now);
 
-/** dcm_rebuild_pace_may() - whether more may be copied now */
-bool dcm_rebuild_pace_may(struct dcm_rebuild_pace *p, u64 now);
+/** dcm_rebuild_pace_wait() - milliseconds until more may be copied; 0: it may now */
+int dcm_rebuild_pace_wait(struct dcm_rebuild_pace *p, u64 now);
 
 /**
  * dcm_rebuild_pace_copied() - so many bytes were copied so far, in all

@@ -56,9 +56,8 @@ struct dcm_slab_worker;
 
 #define DCM_LAG_LOOK_MS 100 /* between looks while files are far behind */
 
-/* Pauses that @fill asks for */
-#define DCM_FILL_RATE_MS 10 /* the rebuild has used its rate */
-#define DCM_FILL_PASS_MS 50 /* a pass has ended, and pages had to be left */
+/* A pause that @fill asks for: a pass has ended, and pages had to be left. */
+#define DCM_FILL_PASS_MS 50
 
 /**
  * struct dcm_slab_worker_ops - what differs between pagers

@@ -27,6 +27,8 @@
  */
 #include "internal.h"
 
+#define FILL_RUNS 2u /* at a time: faults wait behind them, a fill has time */
+
 /* ---- one run of pages ---- */
 
 /* The operation ends: slots that were written have the pages too. */
@@ -424,7 +426,7 @@ int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor)
 	first = extent << vm->extent_shift;
 	end = min(first + vm->extent_pages, vm->nr_pages);
 	gfn = (u32)dcm_chunk_next(vm, first + min(*cursor, end - first), end);
-	for (; gfn < end && mv->nr < DCM_MOVES_MAX;
+	for (; gfn < end && mv->nr < FILL_RUNS;
 	     gfn = (u32)dcm_chunk_next(vm, next, end))
 		if (block_fill(lane, gfn, &next, &left) == STEP_LATER)
 			dcm_lag_fill_leaves(vm, e, left);

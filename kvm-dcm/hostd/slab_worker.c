@@ -213,11 +213,12 @@ static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	struct dcmfs_fill fill = { .extent = r->extent,
 				   .cursor = slab_of(r)->filled };
 	u64 now = hostd_now_ns();
-	int err;
+	int wait, err;
 
 	rebuild_look(f, now);
-	if (!w->hurry && !dcm_rebuild_pace_may(&f->rebuild, now))
-		return DCM_FILL_RATE_MS;
+	wait = w->hurry ? 0 : dcm_rebuild_pace_wait(&f->rebuild, now);
+	if (wait)
+		return wait;
 	err = ioctl(f->fd, DCMFS_IOC_FILL, &fill) ? errno : 0;
 	/* a GC worker has the extent, or there is no memory for it just now */
 	if (err && err != EAGAIN)

@@ -131,7 +131,7 @@ static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	struct dcm_pg_lane *l = worker_lane(pg);
 	u64 now = dcm_now_ns();
 	struct dcm_hist faults;
-	int err;
+	int wait, err;
 
 	if (dcm_rebuild_pace_looks(&pg->rebuild, now)) {
 		dcm_vm_hist(pg->vm, DCM_H_FAULT, &faults);
@@ -139,8 +139,9 @@ static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	}
 	dcm_rebuild_pace_copied(&pg->rebuild, filled_pages(l) << DCM_PAGE_SHIFT,
 				w->hurry);
-	if (!w->hurry && !dcm_rebuild_pace_may(&pg->rebuild, now))
-		return DCM_FILL_RATE_MS;
+	wait = w->hurry ? 0 : dcm_rebuild_pace_wait(&pg->rebuild, now);
+	if (wait)
+		return wait;
 	/* Pairs with lanes_wait() in gc_pages.c. */
 	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
 	err = slab_held(w, r->extent) ?

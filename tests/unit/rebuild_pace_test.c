@@ -13,6 +13,7 @@
 #include "client/rebuild_pace.h"
 
 #define SECOND 1000000000ull
+#define LOOK (SECOND / 4)
 #define STEP 10000000ull /* 10 ms */
 #define LIMIT (100u << 20)
 #define BLOCK 65536u
@@ -37,15 +38,15 @@ static void guest(u32 nr, u64 ns)
 		dcm_hist_add(&faults, ns);
 }
 
-/* Copy as much as is allowed for so many seconds; bytes. */
-static u64 copy(u32 seconds)
+/* Copy as much as is allowed until so many looks are over; bytes. */
+static u64 copy(u32 looks)
 {
-	u64 end = now + seconds * SECOND, before = copied;
+	u64 end = now + looks * LOOK, before = copied;
 
 	for (; now < end; now += STEP) {
 		if (dcm_rebuild_pace_looks(&pace, now))
 			dcm_rebuild_pace_look(&pace, now, &faults);
-		while (dcm_rebuild_pace_may(&pace, now)) {
+		while (!dcm_rebuild_pace_wait(&pace, now)) {
 			copied += BLOCK;
 			dcm_rebuild_pace_copied(&pace, copied, false);
 		}
@@ -53,20 +54,48 @@ static u64 copy(u32 seconds)
 	return copied - before;
 }
 
-/* Within a tenth of a second's bytes, and one block. */
+/* Within 20 ms' bytes, and one block. */
 static void test_rate(void **state)
 {
 	u64 bytes;
 
 	(void)state;
 	begin(LIMIT);
-	bytes = copy(10);
-	assert_in_range(bytes, 10ull * LIMIT - LIMIT / 10,
-			10ull * LIMIT + LIMIT / 10 + BLOCK);
+	bytes = copy(40);
+	assert_in_range(bytes, 10ull * LIMIT - LIMIT / 50,
+			10ull * LIMIT + LIMIT / 50 + BLOCK);
 	/* a pause gives nothing to catch up with */
 	now += 60 * SECOND;
-	bytes = copy(1);
-	assert_in_range(bytes, LIMIT - LIMIT / 10, LIMIT + LIMIT / 5 + BLOCK);
+	bytes = copy(4);
+	assert_in_range(bytes, LIMIT - LIMIT / 50, LIMIT + LIMIT / 25 + BLOCK);
+}
+
+/* What it says to wait is when more may be copied, and not much later. */
+static void test_waits_as_long_as_it_must(void **state)
+{
+	static const u64 limits[] = { 1, 1000, 20u << 20, LIMIT, 1ull << 40 };
+	unsigned int i, n;
+	int ms;
+
+	(void)state;
+	for (i = 0; i < ARRAY_SIZE(limits); i++) {
+		begin(limits[i]);
+		copy(1);
+		copied += BLOCK;
+		dcm_rebuild_pace_copied(&pace, copied, false);
+		for (n = 0; n < 100; n++) {
+			ms = dcm_rebuild_pace_wait(&pace, now);
+			assert_in_range(ms, 0, 1000);
+			if (!ms)
+				break;
+			if (ms > 1)
+				assert_true(dcm_rebuild_pace_wait(
+					&pace, now + SECOND / 1000));
+			now += (u64)ms * SECOND / 1000;
+		}
+		/* 1 byte a second is what it is */
+		assert_true(n <= 1 || BLOCK / limits[i] > 60);
+	}
 }
 
 static void test_no_limit(void **state)
@@ -74,9 +103,9 @@ static void test_no_limit(void **state)
 	(void)state;
 	begin(0);
 	assert_false(dcm_rebuild_pace_looks(&pace, now));
-	assert_true(dcm_rebuild_pace_may(&pace, now));
+	assert_int_equal(dcm_rebuild_pace_wait(&pace, now), 0);
 	dcm_rebuild_pace_copied(&pace, 1ull << 50, false);
-	assert_true(dcm_rebuild_pace_may(&pace, now));
+	assert_int_equal(dcm_rebuild_pace_wait(&pace, now), 0);
 }
 
 static void test_slows_for_the_guest(void **state)
@@ -145,6 +174,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rate),
+		cmocka_unit_test(test_waits_as_long_as_it_must),
 		cmocka_unit_test(test_no_limit),
 		cmocka_unit_test(test_slows_for_the_guest),
 		cmocka_unit_test(test_calm_is_not_known),
