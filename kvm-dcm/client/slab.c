@@ -289,6 +289,8 @@ void client_slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 	client_orphan_end(s);
 	client->nr_lost++;
 	s->member = false;
+	/* its extent may have too few now: have another one sought at once */
+	client->exposed_ms = 0;
 	if (!client_slab_held(s))
 		return;
 	memcpy(donor.name, d->name, sizeof(donor.name));

@@ -75,6 +75,8 @@ static void test_each_copy_on_another_donor(void **state)
 	donor_signal(&d[0], SIGKILL);
 	WAIT(get(&h, &h.losts) == on_a);
 	assert_int_equal(losers(&h, 1), on_a);
+	/* others are sought at once, not within a second */
+	assert_int_equal(get(&h, &h.lost_late), 0);
 	WAIT(status(&h, 1).slabs == NR && status(&h, 2).slabs == NR);
 	assert_int_equal(get(&h, &h.attached), 2 * NR + on_a);
 

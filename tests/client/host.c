@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "../../kvm-dcm/lib/thread.h"
+#include "../../kvm-dcm/client/client_int.h"
 #include "host.h"
 
 char host_dir[] = "/tmp/dcm-client-XXXXXX";
@@ -54,6 +55,7 @@ static void on_lost(void *arg, struct dcm_client_slab *slab,
 
 	pthread_mutex_lock(&h->lock);
 	h->losts++;
+	h->lost_late += slab->client->exposed_ms != 0;
 	h->lost_of[slab->extent]++;
 	snprintf(h->lost_name[slab->extent], 64, "%s", donor->name);
 	pthread_mutex_unlock(&h->lock);

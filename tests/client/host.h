@@ -41,6 +41,8 @@ struct host {
 	unsigned int attached;
 	unsigned int evicts;
 	unsigned int losts;
+	unsigned int
+		lost_late; /* of them, with no look for other slabs to come next */
 	unsigned int lost_of[EXTENTS];
 	char lost_name[EXTENTS][64];
 	unsigned int starved;
