@@ -6,7 +6,8 @@
  * longer; one that is fast makes the guest's faults wait behind its READs and
  * WRITEs. So the rate follows the faults: each quarter of a second in which their
  * 99th percentile is over twice what it was before the rebuild the rate is halved,
- * each other one it is doubled, up to the limit that the operator has set.
+ * but for the first of such in a row, as one stop of a busy host makes a few faults
+ * slow. Each other one it is doubled, up to the limit that the operator has set.
  *
  *	before a rebuild     the rebuild
  *	calm = p99     |  limit, limit, limit/2, limit/4, limit/2, ...
@@ -52,10 +53,14 @@ void dcm_rebuild_pace_look(struct dcm_rebuild_pace *p, u64 now,
 	if (begins) {
 		p->calm_ns = p99;
 		p->rate = p->limit;
+		p->worse = false;
 	} else if (p->calm_ns && p99 > WORSE * p->calm_ns) {
-		p->rate = max(p->rate / 2, p->limit / SLOWEST);
+		if (p->worse)
+			p->rate = max(p->rate / 2, p->limit / SLOWEST);
+		p->worse = true;
 	} else {
 		p->rate = min(p->rate * 2, p->limit);
+		p->worse = false;
 	}
 }
 

@@ -14,6 +14,7 @@
  * @at_ns: when @left was last added to; 0: never
  * @look_ns: when faults were last looked at
  * @calm_ns: 99th percentile of faults while nothing was rebuilt; 0: not known
+ * @worse: faults were much slower at the last look
  * @faults: all faults up to @look_ns
  *
  * Zero it, and set @limit.
@@ -26,6 +27,7 @@ struct dcm_rebuild_pace {
 	u64 at_ns;
 	u64 look_ns;
 	u64 calm_ns;
+	bool worse;
 	struct dcm_hist faults;
 };
 

@@ -122,6 +122,15 @@ static void test_slows_for_the_guest(void **state)
 	guest(1000, 30000);
 	copy(1);
 	assert_int_equal(pace.rate, LIMIT);
+	/* once: a stop of the host, perhaps */
+	guest(1000, 200000);
+	copy(1);
+	assert_int_equal(pace.rate, LIMIT);
+	guest(1000, 20000);
+	copy(1);
+	guest(1000, 200000);
+	copy(1);
+	assert_int_equal(pace.rate, LIMIT);
 	for (i = 0; i < 3; i++) {
 		guest(1000, 200000);
 		before = pace.rate;
