@@ -33,6 +33,7 @@ enum kind {
 	KIND_BOOL,
 	KIND_HUGE,
 	KIND_RDMA,
+	KIND_POLL,
 	KIND_MEDIUM,
 };
 
@@ -224,6 +225,16 @@ static int option_set(void *conf, const struct dcm_option *o, const char *value,
 		*(u32 *)(void *)at = (u32)v;
 		return 0;
 	}
+	case KIND_POLL:
+		if (!strcmp(value, "auto")) {
+			*(u32 *)(void *)at = DCM_POLL_AUTO;
+			return 0;
+		}
+		if (dcm_count_parse(value, &v))
+			return option_bad(o, value,
+					  "write auto or a whole number", err,
+					  err_len);
+		break;
 	case KIND_MEDIUM:
 		if (strcmp(value, "memory") && strcmp(value, "file"))
 			return option_bad(o, value, "write memory or file", err,

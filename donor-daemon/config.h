@@ -12,6 +12,7 @@
 
 #define DCM_CONFIG_LISTEN_MAX	8
 #define DCM_CONFIG_PATH_MAX	256
+#define DCM_POLL_AUTO		(~0u) /* [donor] poll-us */
 
 /* [donor] rdma */
 enum dcm_rdma_want {
@@ -59,7 +60,7 @@ struct dcm_config {
 	u32 spare_slabs;
 	u64 huge_bytes;	/* 0: ordinary pages; 1: the default size */
 	u32 threads;
-	u32 poll_us;
+	u32 poll_us;		/* DCM_POLL_AUTO: as the medium wants */
 	bool data_encryption;
 	u32 rdma;		/* enum dcm_rdma_want */
 	char rdma_listen[DCM_CONFIG_PATH_MAX];

@@ -11,7 +11,9 @@
  * The alternative: with "poll-us" a worker that has just served a connection
  * polls it for that long without sleeping. It adapts: a worker whose polling
  * was recently in vain sleeps at once. Workers that poll are not pinned, or
- * they would take the CPU from the thread they wait for.
+ * they would take the CPU from the thread they wait for. That is what is done
+ * where slabs are files: a READ would have its worker sleep twice, for the disk
+ * and for the next request, and both take about as long as to wake up.
  *
  * Tenants take turns at each worker (fair.c), whatever the number of their
  * connections and of waiting requests; a tenant's connections share its turns.
@@ -52,6 +54,7 @@
 #define TURN_SHARED (192u << 10) /* more than COST_TURN */
 #define TURN_ALONE (1u << 20)
 #define SHARED_SPAN (16u << 20)
+#define FILE_POLL_US 50 /* poll-us = auto, slabs are files */
 #define UNSENT_MS 10 /* until the kernel is asked again to take disk I/O */
 #define LOOKS 8 /* at one connection, between two calls of epoll */
 #define FOLLOW_EVERY 16u /* batches between looks at the CPU */
@@ -270,51 +273,65 @@ static void worker_turns(struct dcm_worker *w)
 }
 
 /*
- * Poll @w->last for a while instead of sleeping. 1: a request came, or there are
- * other events; 0: nothing; -ENOTCONN: as dcm_data_serve().
+ * Requests of @d can be taken: else it is looked at again when the disk has done
+ * something.
  */
-static int worker_poll(struct dcm_worker *w)
+static bool worker_takes(const struct dcm_worker *w, const struct dcm_data *d)
+{
+	return !w->file || !(d->held || dcm_data_file_full(w));
+}
+
+/*
+ * Poll the connection that had the last turn for a while instead of sleeping. True:
+ * it had a request, or is gone, or there are other events.
+ */
+static bool worker_poll(struct dcm_worker *w)
 {
 	struct dcm_data *d = w->last;
 	u64 until;
-	int ret;
 
 	if (!w->poll_ns || d->want_out || (w->vain > 3 && ++w->vain % 64))
-		return 0;
+		return false;
 	until = dcm_clock_ns() + w->poll_ns;
 	do {
 		/* most often the next request comes from the same one */
-		for (int look = 0; look < LOOKS; look++) {
+		for (int look = 0; look < LOOKS && worker_takes(w, d); look++) {
 			dcm_fair_add(&w->fair, &d->turn);
 			dcm_fair_take(&w->fair);
-			ret = worker_turn(w, d, TURN_SHARED);
-			if (ret) {
+			if (worker_turn(w, d, TURN_SHARED)) {
 				w->vain = 0;
-				return ret;
+				return true;
 			}
 		}
 		if (worker_listen(w, 0)) {
 			w->vain = 0;
-			return 1;
+			return true;
 		}
 	} while (dcm_clock_ns() < until);
 	w->vain++;
-	return 0;
+	return false;
 }
 
 static void *worker_run(void *arg)
 {
 	struct dcm_worker *w = arg;
 	struct dcm_data *d, *tmp;
-	bool idle, full;
-	int ret;
+	unsigned int unheard = 0;
+	bool idle, full, poll;
 
 	while (!smp_load_acquire(&w->stop)) {
 		idle = dcm_fair_idle(&w->fair);
 		full = dcm_data_file_full(w);
-		ret = w->last && idle && !full ? worker_poll(w) : 0;
-		if (!ret)
-			worker_listen(w, idle || full ? -1 : 0);
+		/* others must be heard too, however much one has to say */
+		poll = w->last && idle && !full && unheard < LOOKS;
+		if (poll && worker_poll(w)) {
+			unheard++;
+		} else {
+			worker_listen(w, (idle && unheard < LOOKS) || full ?
+						 -1 :
+						 0);
+			unheard = 0;
+		}
 		if (!dcm_fair_idle(&w->fair))
 			worker_turns(w);
 	}
@@ -323,6 +340,13 @@ static void *worker_run(void *arg)
 		dcm_data_close(d);
 	dcm_data_file_finish(w);
 	return NULL;
+}
+
+static u32 poll_us(const struct dcm_donor *donor)
+{
+	if (donor->cfg.poll_us != DCM_POLL_AUTO)
+		return donor->cfg.poll_us;
+	return donor->cfg.medium == DCM_MEDIUM_FILE ? FILE_POLL_US : 0;
 }
 
 /* Number of CPUs this process may run on, and the @n-th of them. */
@@ -395,7 +419,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 
 		w->donor = donor;
 		w->cpu = -1;
-		w->poll_ns = (u64)donor->cfg.poll_us * 1000;
+		w->poll_ns = (u64)poll_us(donor) * 1000;
 		dcm_list_init(&w->inbox);
 		dcm_list_init(&w->conns);
 		dcm_fair_init(&w->fair);
@@ -414,7 +438,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		w->started = true;
 	}
 	/* before the first connection: after that it is only read */
-	for (u32 i = 0; i < nr && nr == nr_cpus && !donor->cfg.poll_us; i++)
+	for (u32 i = 0; i < nr && nr == nr_cpus && !poll_us(donor); i++)
 		worker_pin(&donor->workers[i], i);
 	return 0;
 }

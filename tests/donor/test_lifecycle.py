@@ -71,6 +71,8 @@ def test_default_file(stopped: Lab) -> None:
     ("[donor]\nlisten = 127.0.0.1\nkeys = KEYS\n", "write HOST:PORT"),
     ("[donor]\nthreads = 65\n", "from 0 to 64"),
     ("[donor]\nthreads = 99999999999999999999999\n", "write a whole number"),
+    ("[donor]\npoll-us = often\n", "write auto or a whole number"),
+    ("[donor]\npoll-us = 1001\n", "from 0 to 1000"),
     ("[donor]\ndrain-timeout = 5\n", "write a time"),
     ("[limits]\npatience = 999ms\n", "must be from 1000 to 86400000 ms"),
     ("[limits]\npatience = 60\n", "write a time"),
