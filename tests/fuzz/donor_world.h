@@ -23,6 +23,9 @@ extern const struct donor_medium donor_medium;
 /* Bytes that the host, or its disk, has free now, and in all. */
 u64 donor_world_free(u64 *total);
 
+/* So much time passes. */
+void donor_world_pass(u64 ns);
+
 /* One input; 0, for libFuzzer. */
 int donor_world_run(const uint8_t *data, size_t size);
 

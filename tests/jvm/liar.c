@@ -18,7 +18,7 @@
  *   types     an object of an unknown type is met
  *   endless   there is always one more type to take
  *   restless  donors are never quiet
- *   cards     every other card is missing
+ *   cards     all cards but the first are missing
  *   outside   a card lies outside of the heap
  *   nowhere   a reference goes into no region
  *   ended     the first copies of a move end later
@@ -188,9 +188,7 @@ static void cards_lie(struct vgc_call *c, struct virtio_gc_done *done)
 	} else if (lie_is("nowhere")) {
 		card->region = 0xfffffff0;
 	} else if (lie_is("cards")) {
-		for (uint32_t i = 0; i < done->count / 2; i++)
-			card[i] = card[2 * i];
-		done->count /= 2;
+		done->count = 1;
 		c->answer_bytes = sizeof(*done) + done->count * sizeof(*card);
 	}
 }

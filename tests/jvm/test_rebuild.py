@@ -105,7 +105,7 @@ def test_a_card_that_is_missing_is_found(
     """HotSpot's checks, which the other tests rely on, end the JVM when cards are left out."""
     config = configure(short_tmp, donors, "shm")
     flags = [*on_donors(config, "G1", "gc", "gc+donor"), *REBUILD, *VERIFY]
-    command = jvm.command(*flags, "-XX:-CreateCoredumpOnCrash", "Kinds", "6", "2", "late")
+    command = jvm.command(*flags, "-XX:-CreateCoredumpOnCrash", "Kinds", "20", "2", "late")
     done = subprocess.run(
         command,
         env={**jvm.environment(short_tmp), **lying(liar, "cards")},
