@@ -400,7 +400,7 @@ static int worker_start(struct dcm_worker *w)
 int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
 	int any, ret;
-	u32 nr_cpus = cpus_usable(0, &any);
+	u32 nr_cpus = cpus_usable(0, &any), poll = poll_us(donor);
 	u32 nr = donor->cfg.threads ? donor->cfg.threads :
 		 nr_cpus < 64	    ? nr_cpus :
 				      64;
@@ -419,7 +419,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 
 		w->donor = donor;
 		w->cpu = -1;
-		w->poll_ns = (u64)poll_us(donor) * 1000;
+		w->poll_ns = (u64)poll * 1000;
 		dcm_list_init(&w->inbox);
 		dcm_list_init(&w->conns);
 		dcm_fair_init(&w->fair);
@@ -438,7 +438,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		w->started = true;
 	}
 	/* before the first connection: after that it is only read */
-	for (u32 i = 0; i < nr && nr == nr_cpus && !poll_us(donor); i++)
+	for (u32 i = 0; i < nr && nr == nr_cpus && !poll; i++)
 		worker_pin(&donor->workers[i], i);
 	return 0;
 }

@@ -344,7 +344,7 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 	dcm_poll(lane);
 	r = f->state == DCM_FETCH_FREE ? DCM_FAULT_DONE : DCM_FAULT_PENDING;
 	dcm_balance(lane);
-	/* What is here already costs more ahead, if the access waits for that. */
+	/* An access that waits for what comes ahead gains only if a donor is slow. */
 	if (miss.end && (r == DCM_FAULT_PENDING || !vm->waits))
 		dcm_stream_access(lane, (u32)gfn, &miss);
 	return r;

@@ -130,6 +130,7 @@ static noinline_for_stack void block_map_around(struct dcm_lane *lane, u32 head,
 	}
 }
 
+/* The same; a block of one page has none around it. */
 static void pages_map_around(struct dcm_lane *lane, u32 head,
 			     unsigned int order, u16 hidden)
 {

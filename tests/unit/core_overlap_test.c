@@ -291,7 +291,7 @@ static void test_budget(void **state)
 	}
 }
 
-/* The smallest budget and the largest blocks still get everywhere. */
+/* With a budget of its size a VM evicts nothing, and unmaps nothing. */
 static void test_nothing_leaves_where_all_may_be_direct(void **state)
 {
 	struct fb_config cfg = calm();
@@ -316,6 +316,7 @@ static void test_nothing_leaves_where_all_may_be_direct(void **state)
 	end(fb);
 }
 
+/* The smallest budget and the largest blocks still get everywhere. */
 static void test_tiny(void **state)
 {
 	struct fb_config cfg = calm();
