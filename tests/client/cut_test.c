@@ -144,12 +144,8 @@ static void test_silent_but_serving(void **state)
 		/* each slab is used until it has been moved */
 		check_slab(&h, h.slab[5], 5, 1);
 		for (e = 0; e < 6; e++) {
-			struct dcm_client_slab *old;
+			struct dcm_client_slab *old = old_taken(&h, e);
 
-			pthread_mutex_lock(&h.lock);
-			old = h.old[e];
-			h.old[e] = NULL;
-			pthread_mutex_unlock(&h.lock);
 			if (!old)
 				continue;
 			check_slab(&h, old, e, 1);

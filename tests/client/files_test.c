@@ -194,7 +194,7 @@ static void busy(struct host *h, u32 extent, unsigned int attached)
 
 	do {
 		fill(page, extent, i % 512, i);
-		assert_int_equal(io(h, h->slab[extent], DCM_IO_WRITE,
+		assert_int_equal(io(h, slab_of(h, extent), DCM_IO_WRITE,
 				    (u64)(i % 512) * PAGE, PAGE, page),
 				 0);
 		usleep(1000);
@@ -268,7 +268,7 @@ static void work(struct host *h, const struct use *u, u32 ms,
 			warm_at = now + 50;
 		}
 		fill(page, e, i % 512, i);
-		assert_int_equal(io(h, h->slab[e], DCM_IO_WRITE,
+		assert_int_equal(io(h, slab_of(h, e), DCM_IO_WRITE,
 				    (u64)(i % 512) * PAGE, PAGE, page),
 				 0);
 		usleep(1000);

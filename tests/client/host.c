@@ -263,8 +263,8 @@ void write_extent(struct host *h, u32 e, u64 version)
 	for (p = 0; p < SLAB / PAGE; p += 16) {
 		for (k = 0; k < 16; k++)
 			fill(buf + k * PAGE / 8, e, p + k, version);
-		assert_int_equal(io(h, h->slab[e], DCM_IO_WRITE, (u64)p * PAGE,
-				    16 * PAGE, buf),
+		assert_int_equal(io(h, slab_of(h, e), DCM_IO_WRITE,
+				    (u64)p * PAGE, 16 * PAGE, buf),
 				 0);
 	}
 }
@@ -307,6 +307,27 @@ unsigned int on_donor(struct host *h, u32 nr, u32 donor)
 		     !__atomic_load_n(&h->slab[e]->dead, __ATOMIC_ACQUIRE);
 	pthread_mutex_unlock(&h->lock);
 	return n;
+}
+
+struct dcm_client_slab *slab_of(struct host *h, u32 extent)
+{
+	struct dcm_client_slab *s;
+
+	pthread_mutex_lock(&h->lock);
+	s = h->slab[extent];
+	pthread_mutex_unlock(&h->lock);
+	return s;
+}
+
+struct dcm_client_slab *old_taken(struct host *h, u32 extent)
+{
+	struct dcm_client_slab *s;
+
+	pthread_mutex_lock(&h->lock);
+	s = h->old[extent];
+	h->old[extent] = NULL;
+	pthread_mutex_unlock(&h->lock);
+	return s;
 }
 
 struct dcm_client_donor_status status(struct host *h, u32 donor)

@@ -70,15 +70,16 @@ static void test_killed_tcp(void **state)
 /* Give back the slabs that have another one in their place. */
 static void moved_release(struct host *h, u32 nr)
 {
+	struct dcm_client_slab *old;
 	u32 e;
 
 	for (e = 0; e < nr; e++) {
-		if (!h->old[e])
+		old = old_taken(h, e);
+		if (!old)
 			continue;
-		check_slab(h, h->old[e], e, 1);
+		check_slab(h, old, e, 1);
 		write_extent(h, e, 1);
-		dcm_client_release(h->client, h->old[e]);
-		h->old[e] = NULL;
+		dcm_client_release(h->client, old);
 	}
 }
 
