@@ -18,7 +18,9 @@
  * has set, and accepts or refuses. If a thread takes long to end, it is
  * interrupted again and again.
  *
- * A file has one such connection at a time. Their number is bounded: there may
+ * A file has one such connection at a time. A runtime that connects again just
+ * after it closed the former connection waits until that one is over, for
+ * LEAVING_NS at most. Their number is bounded: there may
  * be only so many connections that are no file's, and of those a user has a
  * few, so that others get in; the rest are disconnected.
  *
@@ -45,6 +47,8 @@
 
 #define HELLO_S 2
 #define LATE_NS (5000ull * 1000 * 1000)
+#define LEAVING_NS \
+	(4000ull * 1000 * 1000) /* a device waits 5 s for an answer */
 #define UID_MAX 8u /* of HOSTD_CALLERS_MAX, for each user */
 #define STACK_BYTES (256u << 10)
 #define GROUP "kvm"
@@ -207,14 +211,24 @@ static bool file_locked(const struct hostd_file *f, u64 proof)
 	       l.l_start == (off_t)proof && l.l_len == 1;
 }
 
-/* Decide whether a connection becomes a file's. */
-static void caller_judge(struct hostd *h, struct hostd_caller *c)
+/* Its device has closed the connection, which its thread may not know yet. */
+static bool caller_left(const struct hostd_caller *c)
+{
+	struct pollfd p = { .fd = c->sock, .events = POLLRDHUP };
+
+	return c->sock < 0 || poll(&p, 1, 0) > 0;
+}
+
+/* Decide whether a connection becomes a file's, or leave that for later. */
+static void caller_judge(struct hostd *h, struct hostd_caller *c, u64 now)
 {
 	struct hostd_file *f = file_find(h, &c->file);
 	const char *why = NULL;
 
 	if (!f || !file_locked(f, c->proof))
 		why = "dcm-hostd does not serve that file, or it is not open to read and write";
+	else if (f->gc && caller_left(f->gc) && now - c->since_ns < LEAVING_NS)
+		return;
 	else if (f->gc)
 		why = "there is a virtio-gc device on that file already";
 	else if (smp_load_acquire(&f->over))
@@ -266,7 +280,7 @@ bool hostd_gc_waits(const struct hostd *h)
 	return false;
 }
 
-/* Answer the connections that ask; free those that are over. */
+/* Free the connections that are over; answer those that ask. */
 void hostd_gc_reap(struct hostd *h)
 {
 	struct hostd_caller **p = &h->callers, *c, *over = NULL;
@@ -274,8 +288,6 @@ void hostd_gc_reap(struct hostd *h)
 
 	pthread_mutex_lock(&callers_lock);
 	while ((c = *p)) {
-		if (c->state == CALLER_ASKING)
-			caller_judge(h, c);
 		if (c->state == CALLER_OVER) {
 			*p = c->next;
 			c->next = over;
@@ -286,7 +298,6 @@ void hostd_gc_reap(struct hostd *h)
 			pthread_kill(c->thread, SIGALRM);
 		p = &c->next;
 	}
-	pthread_cond_broadcast(&callers_judged);
 	pthread_mutex_unlock(&callers_lock);
 	while (over) {
 		c = over;
@@ -294,6 +305,13 @@ void hostd_gc_reap(struct hostd *h)
 		h->nr_callers -= !c->window;
 		caller_free(c);
 	}
+	/* once files whose connections are over can have others */
+	pthread_mutex_lock(&callers_lock);
+	for (c = h->callers; c; c = c->next)
+		if (c->state == CALLER_ASKING)
+			caller_judge(h, c, now);
+	pthread_cond_broadcast(&callers_judged);
+	pthread_mutex_unlock(&callers_lock);
 }
 
 /* Connections of user @uid that are no file's. */

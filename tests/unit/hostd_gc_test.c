@@ -304,6 +304,22 @@ static void test_who_may(void **state)
 	nobody_left();
 }
 
+/* A runtime looks at its limits, closes, and connects again at once to make its space. */
+static void test_second_connection_of_a_runtime_is_not_refused(void **state)
+{
+	(void)state;
+	for (u32 i = 0; i < 200; i++) {
+		int sock = dial();
+
+		assert_int_equal(introduce(sock, file, true),
+				 DCM_GC_IPC_WELCOME);
+		close(sock);
+	}
+	while (f.gc)
+		turn();
+	nobody_left();
+}
+
 /* Donors can't read a sealed file; those with copies they collect. */
 static void test_what_donors_collect(void **state)
 {
@@ -569,6 +585,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who_may),
+		cmocka_unit_test(
+			test_second_connection_of_a_runtime_is_not_refused),
 		cmocka_unit_test(test_what_donors_collect),
 		cmocka_unit_test(test_nonsense),
 		cmocka_unit_test(test_crowd),
