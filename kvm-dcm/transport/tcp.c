@@ -6,10 +6,10 @@
  * batch: one sendmsg() for everything posted since the last, headers and
  * payloads gathered from where they are, and one recvmsg() that scatters the
  * answers' heads and payloads to where they belong. That needs no look at the
- * stream first, because a donor answers in order, and every answer is a head of
+ * socket first, because a donor answers in order, and every answer is a head of
  * 24 bytes and, if it grants a READ, exactly the payload asked for. The one
  * exception, a refusal, has no payload; the bytes behind it have then landed
- * too far back, and are returned to the stream (stream.c), which gives them out
+ * too far back, and are returned to the socket (socket.c), which gives them out
  * again. (dcm-tc18 has RDMA only; its data path has no such case.)
  *
  * States: alive, dead (for good). Operations: posted [sent, head), sent
@@ -34,7 +34,7 @@
 
 #include "../lib/clock.h"
 #include "../proto/wire.h"
-#include "stream.h"
+#include "socket.h"
 #include "tcp.h"
 
 #define TCP_REQ_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io))
@@ -70,7 +70,7 @@ struct tcp_op {
  * @tx_off: bytes of @sent that are sent
  * @rx_off: bytes of @tail's answer that have come
  * @heard_ns: when bytes last came, or else since when they are awaited
- * @back: the stream's
+ * @back: the socket's
  */
 struct tcp_endpoint {
 	struct dcm_endpoint ep;
@@ -86,7 +86,7 @@ struct tcp_endpoint {
 	u64 heard_ns;
 	struct dcm_done done;
 	struct tcp_op op[DCM_WIRE_INFLIGHT_MAX];
-	struct dcm_stream stream;
+	struct dcm_socket socket;
 	u8 back[TCP_BACK_BYTES];
 };
 
@@ -131,7 +131,7 @@ static void endpoint_fail(struct tcp_endpoint *t, const char *why)
 	while (t->tail < t->head)
 		op_complete(t, -ENOTCONN);
 	t->sent = t->head;
-	dcm_stream_kill(&t->stream);
+	dcm_socket_kill(&t->socket);
 }
 
 /* ---- sending ---- */
@@ -187,8 +187,8 @@ static void tcp_flush(struct dcm_endpoint *ep)
 	ssize_t sent;
 
 	while (t->sent < t->head) {
-		n = tx_list(t, iov, dcm_stream_send_max(&t->stream));
-		sent = dcm_stream_send(&t->stream, iov, n);
+		n = tx_list(t, iov, dcm_socket_send_max(&t->socket));
+		sent = dcm_socket_send(&t->socket, iov, n);
 		if (sent == -EAGAIN)
 			return;
 		if (sent < 0) {
@@ -276,7 +276,7 @@ static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 				return;
 			if (!ret) {
 				if (rx_payload(io) && left) {
-					dcm_stream_return(&t->stream, iov,
+					dcm_socket_return(&t->socket, iov,
 							  total, left);
 					left = 0;
 				}
@@ -297,25 +297,25 @@ static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 static void answers_receive(struct tcp_endpoint *t, u32 enough)
 {
 	struct iovec iov[2 * TCP_RX_OPS], scratch;
-	struct dcm_stream *s = &t->stream;
+	struct dcm_socket *s = &t->socket;
 	unsigned int n;
 	ssize_t got;
 	bool more;
 	u8 byte;
 
 	while (!t->dead && t->done.nr < enough) {
-		n = rx_list(t, iov, dcm_stream_has_returned(s));
+		n = rx_list(t, iov, dcm_socket_has_returned(s));
 		if (!n) {
 			/* no bytes may come: only look for the end */
 			scratch = (struct iovec){ &byte, 1 };
-			got = dcm_stream_recv(s, &scratch, 1, &more);
+			got = dcm_socket_recv(s, &scratch, 1, &more);
 			if (got > 0)
 				endpoint_fail(t, "data that nobody asked for");
 			else if (got != -EAGAIN)
 				endpoint_fail(t, "connection lost");
 			return;
 		}
-		got = dcm_stream_recv(s, iov, n, &more);
+		got = dcm_socket_recv(s, iov, n, &more);
 		if (got == -EAGAIN)
 			return;
 		if (got < 0) {
@@ -324,7 +324,7 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 		}
 		t->heard_ns = 0;
 		rx_advance(t, iov, (size_t)got);
-		if (!more && !dcm_stream_has_returned(s))
+		if (!more && !dcm_socket_has_returned(s))
 			return;
 	}
 }
@@ -390,7 +390,7 @@ static int tcp_wait_fd(struct dcm_endpoint *ep, short *events)
 	struct tcp_endpoint *t = to_tcp(ep);
 
 	*events = t->sent < t->head ? POLLIN | POLLOUT : POLLIN;
-	return t->stream.fd;
+	return t->socket.fd;
 }
 
 static u32 tcp_in_flight(struct dcm_endpoint *ep)
@@ -422,9 +422,9 @@ static struct dcm_endpoint *tcp_open(const void *arg, int *err)
 		return NULL;
 	}
 	t->ep.ops = &dcm_transport_tcp;
-	t->stream.fd = a->fd;
-	t->stream.tls = a->tls;
-	t->stream.back = t->back;
+	t->socket.fd = a->fd;
+	t->socket.tls = a->tls;
+	t->socket.back = t->back;
 	t->depth = a->depth;
 	t->silence_ns = a->silence_ns;
 	t->why = "";
@@ -443,13 +443,13 @@ static void tcp_close(struct dcm_endpoint *ep)
 	 * what TCP has queued; before the donor lets the lane join
 	 * again it finishes what it has received.
 	 */
-	dcm_stream_close(&t->stream, t->dead || t->tail < t->head);
+	dcm_socket_close(&t->socket, t->dead || t->tail < t->head);
 	munmap(t, sizeof(*t));
 }
 
 static void tcp_kill(struct dcm_endpoint *ep)
 {
-	dcm_stream_kill(&to_tcp(ep)->stream);
+	dcm_socket_kill(&to_tcp(ep)->socket);
 }
 
 static const char *tcp_why(struct dcm_endpoint *ep)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c tests/fuzz/sockets.c tests/fuzz/plain_tls.c tests/fuzz/stream.c */
+/* links: kvm-dcm/transport/socket.c kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c tests/fuzz/sockets.c tests/fuzz/plain_tls.c tests/fuzz/stream.c */
 /* libs: -Wl,--wrap=clock_gettime,--wrap=mmap,--wrap=munmap,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll */
 /*
  * tcp_fuzz.c - libFuzzer on libdcm's data connection

@@ -5,7 +5,7 @@
  *
  * In front of a tcp endpoint, whose peer is the test.
  */
-/* links: kvm-dcm/transport/hostile.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
+/* links: kvm-dcm/transport/hostile.c kvm-dcm/transport/socket.c kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
 /* pkg: gnutls */
 #include <poll.h>
 

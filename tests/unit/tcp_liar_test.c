@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* tcp_liar_test.c - the tcp transport against a peer that lies */
-/* links: kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
+/* links: kvm-dcm/transport/socket.c kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
 /* pkg: gnutls */
 #include <string.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * stream.c - a byte stream to a donor, plain or under TLS
+ * socket.c - a stream socket to a donor, plain or under TLS
  *
  * Bytes are gathered from a list of places and scattered to a list of places.
  * On a plain connection that is one sendmsg() or recvmsg(), and GnuTLS is not
@@ -17,7 +17,7 @@
  * The peer's bytes are not looked at here. A list bounds how many are received,
  * and @back has room for all of a list.
  *
- * Locking: none, one thread uses a stream. dcm_stream_kill() only shuts down
+ * Locking: none, one thread uses a socket. dcm_socket_kill() only shuts down
  * the socket.
  */
 #include <errno.h>
@@ -26,11 +26,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "stream.h"
+#include "socket.h"
 
 /* ---- sending ---- */
 
-static ssize_t plain_send(struct dcm_stream *s, struct iovec *iov,
+static ssize_t plain_send(struct dcm_socket *s, struct iovec *iov,
 			  unsigned int n)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
@@ -44,7 +44,7 @@ static ssize_t plain_send(struct dcm_stream *s, struct iovec *iov,
 	return errno == EAGAIN ? -EAGAIN : -ENOTCONN;
 }
 
-static size_t record_fill(struct dcm_stream *s, const struct iovec *iov,
+static size_t record_fill(struct dcm_socket *s, const struct iovec *iov,
 			  unsigned int n)
 {
 	size_t len = 0;
@@ -57,7 +57,7 @@ static size_t record_fill(struct dcm_stream *s, const struct iovec *iov,
 	return len;
 }
 
-static ssize_t tls_send(struct dcm_stream *s, struct iovec *iov, unsigned int n)
+static ssize_t tls_send(struct dcm_socket *s, struct iovec *iov, unsigned int n)
 {
 	size_t len = s->tx_record ? s->tx_record : record_fill(s, iov, n);
 	ssize_t ret;
@@ -79,14 +79,14 @@ static ssize_t tls_send(struct dcm_stream *s, struct iovec *iov, unsigned int n)
 	return ret;
 }
 
-ssize_t dcm_stream_send(struct dcm_stream *s, struct iovec *iov, unsigned int n)
+ssize_t dcm_socket_send(struct dcm_socket *s, struct iovec *iov, unsigned int n)
 {
 	return s->tls ? tls_send(s, iov, n) : plain_send(s, iov, n);
 }
 
 /* ---- receiving ---- */
 
-static ssize_t plain_recv(struct dcm_stream *s, struct iovec *iov,
+static ssize_t plain_recv(struct dcm_socket *s, struct iovec *iov,
 			  unsigned int n, bool *more)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
@@ -106,7 +106,7 @@ static ssize_t plain_recv(struct dcm_stream *s, struct iovec *iov,
 	return ret;
 }
 
-static ssize_t tls_recv(struct dcm_stream *s, struct iovec *iov, unsigned int n)
+static ssize_t tls_recv(struct dcm_socket *s, struct iovec *iov, unsigned int n)
 {
 	size_t total = 0, off = 0;
 	unsigned int i = 0;
@@ -132,7 +132,7 @@ static ssize_t tls_recv(struct dcm_stream *s, struct iovec *iov, unsigned int n)
 	return total ? (ssize_t)total : -EAGAIN;
 }
 
-static ssize_t back_recv(struct dcm_stream *s, const struct iovec *iov)
+static ssize_t back_recv(struct dcm_socket *s, const struct iovec *iov)
 {
 	size_t len = min(iov->iov_len, s->back_len - s->back_pos);
 
@@ -145,16 +145,16 @@ static ssize_t back_recv(struct dcm_stream *s, const struct iovec *iov)
 	return (ssize_t)len;
 }
 
-ssize_t dcm_stream_recv(struct dcm_stream *s, struct iovec *iov, unsigned int n,
+ssize_t dcm_socket_recv(struct dcm_socket *s, struct iovec *iov, unsigned int n,
 			bool *more)
 {
 	*more = true;
-	if (dcm_stream_has_returned(s))
+	if (dcm_socket_has_returned(s))
 		return back_recv(s, iov);
 	return s->tls ? tls_recv(s, iov, n) : plain_recv(s, iov, n, more);
 }
 
-void dcm_stream_return(struct dcm_stream *s, const struct iovec *iov,
+void dcm_socket_return(struct dcm_socket *s, const struct iovec *iov,
 		       size_t total, size_t left)
 {
 	size_t skip = total - left, len;
@@ -175,12 +175,12 @@ void dcm_stream_return(struct dcm_stream *s, const struct iovec *iov,
 
 /* ---- the end ---- */
 
-void dcm_stream_kill(struct dcm_stream *s)
+void dcm_socket_kill(struct dcm_socket *s)
 {
 	shutdown(s->fd, SHUT_RDWR);
 }
 
-void dcm_stream_close(struct dcm_stream *s, bool reset)
+void dcm_socket_close(struct dcm_socket *s, bool reset)
 {
 	struct linger drop = { .l_onoff = 1 };
 
