@@ -519,7 +519,9 @@ def test_a_drain_that_exposes_memory() -> None:
     assert would_expose(estate_of(DONOR, *others, replace(vm, copies=1)), "far") == []
     assert would_expose(estate_of(DONOR, *others, vm), "other") == []
     (said,) = would_expose(estate_of(DONOR, *others, replace(vm, copies=3)), "far")
-    assert said.endswith("it is to be on 3 donors, and 2 others are up")
+    assert said.endswith("it is to be on 3 donors, and only 2 others are up")
+    (said,) = would_expose(estate_of(DONOR, others[0], replace(vm, uses=uses[:2])), "far")
+    assert said.endswith("it is to be on 2 donors, and only 1 other is up")
     full = [replace(donor, free_bytes=5) for donor in others]
     (said,) = would_expose(estate_of(DONOR, *full, vm), "far")
     assert said == "VM vm: 20 will have fewer copies: other donors have room for 10"

@@ -137,7 +137,8 @@ def would_expose(seen: Estate, name: str) -> list[str]:
         others = {use.donor for use in vm.uses if use.donor != name and use.state == "up"}
         room = sum(d.free_bytes or 0 for d in seen.donors if d.name in others)
         if len(others) < vm.copies:
-            why = f"it is to be on {vm.copies} donors, and {len(others)} others are up"
+            up = f"{len(others)} other{' is' if len(others) == 1 else 's are'} up"
+            why = f"it is to be on {vm.copies} donors, and only {up}"
         elif room < size:
             why = f"other donors have room for {format_size(room)}"
         else:
