@@ -5,7 +5,9 @@
  * Bytes are gathered from a list of places and scattered to a list of places.
  * On a plain connection that is one sendmsg() or recvmsg(), and GnuTLS is not
  * called. Under TLS gnutls_record_recv() walks the list, and sending goes
- * through a buffer of one record.
+ * through a buffer of one record. GnuTLS asks for the five bytes of a record's
+ * header, then for the rest: it gets both out of @ahead, for which one recv()
+ * took what was there. What does not fit is received where GnuTLS wants it.
  *
  * A caller that scatters bytes before it knows what they are may find that some
  * have landed in the wrong place. It returns these, and receives them again
@@ -106,12 +108,60 @@ static ssize_t plain_recv(struct dcm_socket *s, struct iovec *iov,
 	return ret;
 }
 
-static ssize_t tls_recv(struct dcm_socket *s, struct iovec *iov, unsigned int n)
+/* GnuTLS wants @len bytes of the connection. */
+static ssize_t tls_pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
+{
+	struct dcm_socket *s = ptr;
+	bool ahead = len < sizeof(s->ahead);
+	size_t room = ahead ? sizeof(s->ahead) : len;
+	ssize_t ret;
+
+	if (s->ahead_pos == s->ahead_len) {
+		errno = EAGAIN;
+		ret = s->drained ? -1 :
+				   recv(s->fd, ahead ? s->ahead : data, room,
+					MSG_DONTWAIT);
+		if (ret <= 0)
+			return ret;
+		/* a short read has emptied the socket */
+		s->drained = (size_t)ret < room;
+		if (!ahead)
+			return ret;
+		s->ahead_pos = 0;
+		s->ahead_len = (size_t)ret;
+	}
+	len = min(len, s->ahead_len - s->ahead_pos);
+	memcpy(data, s->ahead + s->ahead_pos, len);
+	s->ahead_pos += len;
+	return (ssize_t)len;
+}
+
+/* Sessions do not block: whether bytes have come, tls_pull() tells. */
+static int tls_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
+{
+	(void)ptr;
+	(void)ms;
+	return 1;
+}
+
+void dcm_socket_tls(struct dcm_socket *s, struct gnutls_session_int *tls)
+{
+	s->tls = tls;
+	if (!tls)
+		return;
+	gnutls_transport_set_ptr2(tls, s, (void *)(intptr_t)s->fd);
+	gnutls_transport_set_pull_function(tls, tls_pull);
+	gnutls_transport_set_pull_timeout_function(tls, tls_pull_timeout);
+}
+
+static ssize_t tls_recv(struct dcm_socket *s, struct iovec *iov, unsigned int n,
+			bool *more)
 {
 	size_t total = 0, off = 0;
 	unsigned int i = 0;
 	ssize_t ret;
 
+	s->drained = false;
 	while (i < n) {
 		ret = gnutls_record_recv(s->tls, (char *)iov[i].iov_base + off,
 					 iov[i].iov_len - off);
@@ -129,6 +179,9 @@ static ssize_t tls_recv(struct dcm_socket *s, struct iovec *iov, unsigned int n)
 			off = 0;
 		}
 	}
+	/* else GnuTLS has asked in vain */
+	*more = i == n && (!s->drained || s->ahead_pos < s->ahead_len ||
+			   gnutls_record_check_pending(s->tls));
 	return total ? (ssize_t)total : -EAGAIN;
 }
 
@@ -151,7 +204,7 @@ ssize_t dcm_socket_recv(struct dcm_socket *s, struct iovec *iov, unsigned int n,
 	*more = true;
 	if (dcm_socket_has_returned(s))
 		return back_recv(s, iov);
-	return s->tls ? tls_recv(s, iov, n) : plain_recv(s, iov, n, more);
+	return s->tls ? tls_recv(s, iov, n, more) : plain_recv(s, iov, n, more);
 }
 
 void dcm_socket_return(struct dcm_socket *s, const struct iovec *iov,

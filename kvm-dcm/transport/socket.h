@@ -13,6 +13,8 @@
 #include "../lib/dcm_context.h"
 
 #define DCM_SOCKET_RECORD 16384u
+/* a record with the answer to a READ of a page, and a little of what follows */
+#define DCM_SOCKET_AHEAD 4608u
 
 struct gnutls_session_int;
 
@@ -25,6 +27,10 @@ struct gnutls_session_int;
  * @back_pos: next byte of @back to be received again
  * @back_len: end of the bytes in @back
  * @tx_record: bytes of @record that GnuTLS has taken and not sent yet
+ * @drained: nothing was left in the kernel when it was last asked
+ * @ahead_pos: next byte of @ahead that GnuTLS gets
+ * @ahead_len: end of the bytes in @ahead
+ * @ahead: bytes that were received before GnuTLS asked for them
  */
 struct dcm_socket {
 	int fd;
@@ -33,8 +39,15 @@ struct dcm_socket {
 	size_t back_pos;
 	size_t back_len;
 	size_t tx_record;
+	bool drained;
+	size_t ahead_pos;
+	size_t ahead_len;
+	u8 ahead[DCM_SOCKET_AHEAD];
 	u8 record[DCM_SOCKET_RECORD];
 };
+
+/* Make @tls, if it is not %NULL, receive by this socket, which has its @fd already. */
+void dcm_socket_tls(struct dcm_socket *s, struct gnutls_session_int *tls);
 
 /* The most bytes that one dcm_socket_send() may be given. */
 static inline size_t dcm_socket_send_max(const struct dcm_socket *s)

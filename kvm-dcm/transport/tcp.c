@@ -324,7 +324,9 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 		}
 		t->heard_ns = 0;
 		rx_advance(t, iov, (size_t)got);
-		if (!more && !dcm_socket_has_returned(s))
+		/* what nobody asked for is noticed at the next poll */
+		if ((!more || t->tail == t->sent) &&
+		    !dcm_socket_has_returned(s))
 			return;
 	}
 }
@@ -423,7 +425,7 @@ static struct dcm_endpoint *tcp_open(const void *arg, int *err)
 	}
 	t->ep.ops = &dcm_transport_tcp;
 	t->socket.fd = a->fd;
-	t->socket.tls = a->tls;
+	dcm_socket_tls(&t->socket, a->tls);
 	t->socket.back = t->back;
 	t->depth = a->depth;
 	t->silence_ns = a->silence_ns;
