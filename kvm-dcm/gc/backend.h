@@ -36,6 +36,9 @@
  *	or TIMED_OUT at @until_ms: then @revert must follow
  * @revert: give that up. What workers did to the range counts (@keep), and no other
  *	slab has it; or it does not, where other slabs have what was there before
+ * @moved: the answer that the request of @token has if this process ends before it
+ *	answers; false: its submitter can't be told. %NULL: the submitter ends with this
+ *	process
  * @bits: write bytes into the window
  * @budget: bytes of the memory with the window that this host keeps, at most; 0: not
  *	known. By any thread
@@ -59,6 +62,8 @@ struct dcm_gc_backend_ops {
 		    const struct dcm_gc_place_of *place, u32 *count);
 	u32 (*spread)(void *priv, u64 at, u64 end, u64 until_ms);
 	void (*revert)(void *priv, u64 at, u64 end, bool keep);
+	bool (*moved)(void *priv, void *token, const void *answer,
+		      size_t bytes);
 	void (*bits)(void *priv, u64 at, const void *bits, size_t bytes);
 	u64 (*budget)(void *priv);
 	void (*end)(void *priv);

@@ -483,6 +483,24 @@ static void window_revert(void *arg, u32 space, u32 region, u32 n, bool keep)
 	gc->backend.ops->revert(gc->backend.priv, at, at + n * size, keep);
 }
 
+static bool window_moved(void *arg, u32 n)
+{
+	struct gc_queue *gc = arg;
+	const struct dcm_gc_backend_ops *ops = gc->backend.ops;
+	const struct job *j = gc->running;
+	struct dcm_gc_done *done = &gc->reply->done;
+	const struct dcm_gc_done was = *done;
+	size_t bytes;
+
+	if (!ops->moved || j->mute)
+		return true;
+	done->status = VIRTIO_GC_WORKER_LOST;
+	done->count = n;
+	bytes = dcm_gc_reply_pack(gc->reply, j->r.answer_entry);
+	*done = was;
+	return ops->moved(gc->backend.priv, j->token, &gc->reply->le, bytes);
+}
+
 static void window_bits(void *arg, u32 space, u64 at, const void *bits,
 			size_t bytes)
 {
@@ -498,6 +516,7 @@ const struct dcm_gc_workers_ops gc_command_workers_ops = {
 	.write_count = window_write_count,
 	.spread = window_spread,
 	.revert = window_revert,
+	.moved = window_moved,
 	.bits = window_bits,
 	.cancelled = job_cancelled,
 };

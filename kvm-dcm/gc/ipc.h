@@ -14,6 +14,7 @@
  *	START
  *	REQUEST ...			BITS, DISCARD ..., ANSWER, in any order;
  *					PART ... before an ANSWER that is long
+ *					MOVED ... before references are updated
  *	RESET				READY, after all answers
  *					WELCOME: donors have come or gone
  *
@@ -57,12 +58,17 @@ enum dcm_gc_ipc_kind {
 	DCM_GC_IPC_PROVED, /* it is locked, until WELCOME or REFUSED */
 	DCM_GC_IPC_DISCARD, /* @value: offset; @token: how many bytes */
 	DCM_GC_IPC_PART, /* @token; bytes of an answer: more follow */
+	DCM_GC_IPC_MOVED, /* @token; bytes of the answer that counts if no ANSWER
+			   * comes, as the daemon has ended */
 };
 
 /* HELLO: PART will be understood. An older device says nothing, and gets none. */
 #define DCM_GC_IPC_KNOWS_PART 0x1u
 /* HELLO: the device has a budget in its configuration. An older one has none. */
 #define DCM_GC_IPC_KNOWS_BUDGET 0x2u
+
+/* HELLO: MOVED will be understood. An older device gets none. */
+#define DCM_GC_IPC_KNOWS_MOVED 0x4u
 
 /* HELLO: as fstat() says */
 struct dcm_gc_ipc_file {

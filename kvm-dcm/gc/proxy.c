@@ -13,8 +13,9 @@
  *	connecting -> up -> the daemon is gone -> connecting ...
  *
  * A daemon that ends takes its workers and all traces along. Requests that are
- * unanswered, or made while there is no daemon, end as WORKER_LOST. The next
- * daemon gets a replay of the requests that made spaces and types, and the next
+ * unanswered, or made while there is no daemon, end as WORKER_LOST. If COMPACT had
+ * moved objects, and references to them may have been updated, that answer names the
+ * moves: the daemon has told them (MOVED). The next daemon gets a replay of the requests that made spaces and types, and the next
  * trace works. No content is lost.
  *
  * Locking: @lock guards everything but @file and the window. @sending is held
@@ -135,6 +136,17 @@ static struct sent *sent_take(struct proxy *p, u64 id)
 	return s;
 }
 
+/* All parts have come: as many moves as it says. */
+static bool moved_whole(const struct parts *moved)
+{
+	const struct virtio_gc_done *done = (const void *)moved->bytes;
+
+	return moved->n >= sizeof(*done) &&
+	       moved->n ==
+		       sizeof(*done) + (size_t)le32toh(done->count) *
+						   sizeof(struct virtio_gc_moved);
+}
+
 /* Answer the requests that no daemon will answer. */
 static void lost_answer(struct proxy *p)
 {
@@ -146,7 +158,10 @@ static void lost_answer(struct proxy *p)
 	struct sent *s;
 
 	while ((s = sent_take(p, 0)))
-		sent_answer(p, s, &done, s->mute ? 0 : sizeof(done));
+		if (moved_whole(&p->moved) && s->id == p->moved.of)
+			sent_answer(p, s, p->moved.bytes, p->moved.n);
+		else
+			sent_answer(p, s, &done, s->mute ? 0 : sizeof(done));
 }
 
 /* The daemon has forgotten the spaces, or is gone: forget them here too. */
@@ -175,14 +190,13 @@ static void reset_finish(struct proxy *p)
 }
 
 /* Bytes of an answer. False: more than an answer has, or not of this one. */
-static bool parts_add(struct proxy *p, u64 id, const void *bytes, size_t n)
+static bool parts_add(struct parts *p, u64 id, const void *bytes, size_t n)
 {
-	if (!id || (p->parts_bytes && id != p->parts_of) ||
-	    n > PARTS_MAX - p->parts_bytes)
+	if (!id || (p->n && id != p->of) || n > PARTS_MAX - p->n)
 		return false;
-	memcpy(p->parts + p->parts_bytes, bytes, n);
-	p->parts_bytes += n;
-	p->parts_of = id;
+	memcpy(p->bytes + p->n, bytes, n);
+	p->n += n;
+	p->of = id;
 	return true;
 }
 
@@ -191,16 +205,18 @@ static bool answer_take(struct proxy *p, u64 id, const void *bytes, size_t n)
 {
 	struct sent *which;
 
-	if (p->parts_bytes) {
-		if (!parts_add(p, id, bytes, n))
+	if (p->parts.n) {
+		if (!parts_add(&p->parts, id, bytes, n))
 			return false;
-		bytes = p->parts;
-		n = p->parts_bytes;
-		p->parts_bytes = 0;
+		bytes = p->parts.bytes;
+		n = p->parts.n;
+		p->parts.n = 0;
 	}
 	which = id ? sent_take(p, id) : NULL;
 	if (!which)
 		return false;
+	if (id == p->moved.of)
+		p->moved.n = 0;
 	sent_answer(p, which, bytes, n);
 	return true;
 }
@@ -217,7 +233,9 @@ static bool msg_handle(struct proxy *p, size_t n)
 	case DCM_GC_IPC_ANSWER:
 		return answer_take(p, s->token, s + 1, n);
 	case DCM_GC_IPC_PART:
-		return n && parts_add(p, s->token, s + 1, n);
+		return n && parts_add(&p->parts, s->token, s + 1, n);
+	case DCM_GC_IPC_MOVED:
+		return n && parts_add(&p->moved, s->token, s + 1, n);
 	case DCM_GC_IPC_BITS:
 		if (s->value > p->bytes || n > p->bytes - s->value)
 			return false;
@@ -273,7 +291,7 @@ static void sock_close(struct proxy *p)
 	pthread_mutex_lock(&p->lock);
 	close(p->sock);
 	p->sock = -1;
-	p->parts_bytes = 0;
+	p->parts.n = 0;
 	for (s = p->sent; s; s = s->next)
 		s->lost = true;
 	pthread_mutex_unlock(&p->lock);
@@ -319,7 +337,9 @@ static void *proxy_main(void *arg)
 		if (!fds[1].revents)
 			continue;
 		n = recv(p->sock, p->buf, sizeof(p->buf), MSG_DONTWAIT);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		/* a reset is said once, and before what came ahead of it */
+		if (n < 0 &&
+		    (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 			continue;
 		if (n <= 0 || !msg_handle(p, (size_t)n)) {
 			dcm_log(DCM_LOG_WARNING,
@@ -328,6 +348,7 @@ static void *proxy_main(void *arg)
 					"has closed the connection");
 			sock_close(p);
 			lost_answer(p);
+			p->moved.n = 0;
 		}
 	}
 	return NULL;
@@ -461,7 +482,8 @@ static void proxy_free(struct proxy *p)
 	pthread_mutex_destroy(&p->sending);
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->quiet);
-	free(p->parts);
+	free(p->parts.bytes);
+	free(p->moved.bytes);
 	free(p);
 }
 
@@ -501,9 +523,10 @@ static int proxy_init(struct proxy *p, const char *path, int fd, char *err,
 	snprintf(err, len, "no descriptors");
 	if (p->file < 0 || p->event < 0)
 		return -errno;
-	p->parts = malloc(PARTS_MAX);
+	p->parts.bytes = malloc(PARTS_MAX);
+	p->moved.bytes = malloc(PARTS_MAX);
 	snprintf(err, len, "no memory");
-	if (!p->parts)
+	if (!p->parts.bytes || !p->moved.bytes)
 		return -ENOMEM;
 	rc = gc_proxy_connect(p, err, len);
 	if (rc < 0)

@@ -96,7 +96,8 @@ static ssize_t file_prove(struct proxy *p, int sock, char *err, size_t len)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,
 				.room = DCM_GC_IPC_KNOWS_PART |
-					DCM_GC_IPC_KNOWS_BUDGET,
+					DCM_GC_IPC_KNOWS_BUDGET |
+					DCM_GC_IPC_KNOWS_MOVED,
 				.value = DCM_GC_IPC_VERSION };
 	const struct dcm_gc_ipc *prove = (void *)p->buf;
 	struct dcm_gc_ipc_file file;

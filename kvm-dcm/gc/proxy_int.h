@@ -28,6 +28,18 @@ struct sent {
 };
 
 /**
+ * struct parts - an answer that comes in parts
+ * @bytes: room for the longest
+ * @n: how many have come; 0: none of any
+ * @of: the request that they answer
+ */
+struct parts {
+	u8 *bytes;
+	size_t n;
+	u64 of;
+};
+
+/**
  * struct proxy - a host for which dcm-hostd does the work
  * @file: the window's file
  * @event: an eventfd that wakes the thread
@@ -37,8 +49,8 @@ struct sent {
  * @replayed: those that the newest daemon was sent with the replay; the thread's
  * @sent: unanswered requests, in order
  * @replay: of each space: the requests that made it, answered with OK
- * @parts: bytes of an answer whose rest is awaited; the thread's
- * @parts_of: the request that they answer, as long as @parts_bytes is not 0
+ * @parts: of an answer whose rest is awaited; the thread's
+ * @moved: an answer that counts if the daemon ends now; the thread's
  */
 struct proxy {
 	struct dcm_gc_host api;
@@ -64,9 +76,8 @@ struct proxy {
 	u64 budget;
 	struct sent *sent;
 	struct sent *replay[DCM_GC_SPACES_MAX];
-	u8 *parts;
-	size_t parts_bytes;
-	u64 parts_of;
+	struct parts parts;
+	struct parts moved;
 	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
 };
 

@@ -42,6 +42,9 @@ struct dcm_gc_place_of {
  *	extents, where there are any, the same; a status, in time
  * @revert: give that up. What workers did to @n regions counts (@keep), and no other
  *	slab has it; or it does not, where other slabs have what was there before
+ * @moved: the first @n entries of the answer are moves that are committed, and
+ *	references to what they moved are updated next. Should this process end from
+ *	now on, the runtime has to know of them. False: it will not
  * @bits: write a part of a live bitmap at space offset @at
  * @cancelled: whether the running command is to end
  */
@@ -52,6 +55,7 @@ struct dcm_gc_workers_ops {
 			    const struct dcm_gc_place_of *place, u32 *count);
 	u32 (*spread)(void *arg, u32 space, u32 region, u32 n, u64 until_ms);
 	void (*revert)(void *arg, u32 space, u32 region, u32 n, bool keep);
+	bool (*moved)(void *arg, u32 n);
 	void (*bits)(void *arg, u32 space, u64 at, const void *bits,
 		     size_t bytes);
 	bool (*cancelled)(void *arg);

@@ -298,6 +298,9 @@ u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c)
 			status = moved_tell(t, r->space, moved + before,
 					    e.count - before, i);
 	}
+	/* from here on the runtime can't do without the tables */
+	if (!status && e.count && !t->ops->moved(t->arg, e.count))
+		status = VIRTIO_GC_WORKER_LOST;
 	if (!status && e.count)
 		status = compact_update(t, r, moved, e.count);
 	if (status || full || e.count)

@@ -19,7 +19,8 @@
  *
  * Where the file has copies, the kernel spreads, reverts or keeps what workers changed
  * (gc/workers_copies.c says when). If this process is killed before that, the kernel
- * reverts it when it closes the file.
+ * reverts it when it closes the file. References that were updated before stay so:
+ * before any is, the device is told what has been moved, and where the tables are.
  *
  * Locking: @lock guards @in_flight. The GC thread and the connection's thread
  * send without a lock, as messages are sent whole.
@@ -43,12 +44,14 @@
 /**
  * struct hostd_window - a file's window, and the connection of its device
  * @sock: to the device
+ * @knows: DCM_GC_IPC_KNOWS_* of the device
  * @ending: the device is gone: leave content alone
  * @in_flight: requests not answered
  */
 struct hostd_window {
 	struct hostd_file *f;
 	int sock;
+	u32 knows;
 	struct dcm_gc_host *gc;
 	bool ending;
 	pthread_mutex_t lock;
@@ -62,12 +65,14 @@ struct request {
 	u64 token;
 };
 
-/* Send the whole message, or end the connection. */
-static void msg_send(struct hostd_window *w, const struct dcm_gc_ipc *s,
+/* Send the whole message, or end the connection: false. */
+static bool msg_send(struct hostd_window *w, const struct dcm_gc_ipc *s,
 		     const void *more, size_t bytes)
 {
-	if (dcm_gc_ipc_send(w->sock, s, more, bytes))
-		shutdown(w->sock, SHUT_RDWR);
+	if (!dcm_gc_ipc_send(w->sock, s, more, bytes))
+		return true;
+	shutdown(w->sock, SHUT_RDWR);
+	return false;
 }
 
 /* ---- pages ---- */
@@ -231,6 +236,26 @@ static bool window_write_count(void *priv, u64 at, u64 bytes,
 	return true;
 }
 
+static bool window_moved(void *priv, void *token, const void *answer,
+			 size_t bytes)
+{
+	const struct request *a = token;
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_MOVED,
+				      .token = a->token };
+	struct hostd_window *w = priv;
+	const char *rest = answer;
+	size_t n;
+
+	if (!(w->knows & DCM_GC_IPC_KNOWS_MOVED))
+		return true;
+	for (; bytes; bytes -= n, rest += n) {
+		n = min(bytes, (size_t)DCM_GC_IPC_PIECE);
+		if (!msg_send(w, &s, rest, n))
+			return false;
+	}
+	return true;
+}
+
 static void window_bits(void *priv, u64 at, const void *bits, size_t bytes)
 {
 	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_BITS, .value = at };
@@ -266,6 +291,7 @@ static const struct dcm_gc_backend_ops window_ops = {
 	.discard = window_discard,
 	.place = window_place,
 	.write_count = window_write_count,
+	.moved = window_moved,
 	.bits = window_bits,
 	.budget = window_budget,
 	.end = window_end,
@@ -392,6 +418,7 @@ struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, u32 knows,
 		backend.hidden |= 1ull << VIRTIO_GC_F_BUDGET;
 	w->f = f;
 	w->sock = sock;
+	w->knows = knows;
 	backend.priv = w;
 	w->gc = dcm_gc_host_new(&backend, &host_ops, w, why, len);
 	if (!w->gc) {

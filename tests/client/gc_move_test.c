@@ -16,6 +16,25 @@
 
 #define VICTIM 1u
 
+/* Compact all regions; the last of each donor's spare ones is for tables. A status. */
+static u32 compact(struct world *w, struct virtio_gc_region list[64])
+{
+	u32 regions = w->m->c.regions - DONORS;
+	struct virtio_gc_area area = {
+		.tables = htole64((u64)regions * REGION),
+		.bytes = htole64((u64)DONORS * REGION),
+	};
+
+	for (u32 r = 0; r < regions; r++)
+		list[r] = (struct virtio_gc_region){
+			.region = htole32(r),
+			.top = htole64((u64)r * REGION + w->m->top[r]),
+		};
+	w->told = 0;
+	return request(w, VIRTIO_GC_COMPACT, 0, 1, regions, &area, sizeof(area),
+		       list, regions * sizeof(*list));
+}
+
 /* As much is alive afterwards, in fewer regions, and the roots lead there. */
 static void test_compact(void **state)
 {
@@ -25,31 +44,20 @@ static void test_compact(void **state)
 	(void)state;
 	world_donors(&w, false);
 	for (u32 i = 1; i < 8; i += 2) {
-		struct virtio_gc_region list[64] = { 0 };
+		struct virtio_gc_region list[64];
 		struct virtio_gc_moved moved[64];
-		struct virtio_gc_area area;
 		u64 objects = 0, bytes = 0;
-		u32 n, regions;
 		__le64 a[64];
 		struct mut *m;
+		u32 n;
 
 		world_heap(&w, i);
 		m = w.m;
-		/* the last of each donor's spare regions is for tables */
-		regions = m->c.regions - DONORS;
 		space_make(&w);
 		assert_int_equal(trace(&w, 1), 0);
-		for (u32 r = 0; r < regions; r++) {
-			list[r].region = htole32(r);
-			list[r].top = htole64((u64)r * REGION + m->top[r]);
-		}
-		area.tables = htole64((u64)regions * REGION);
-		area.bytes = htole64((u64)DONORS * REGION);
-		assert_int_equal(request(&w, VIRTIO_GC_COMPACT, 0, 1, regions,
-					 &area, sizeof(area), list,
-					 regions * sizeof(*list)),
-				 0);
+		assert_int_equal(compact(&w, list), 0);
 		n = w.out.done.count;
+		assert_int_equal(w.told, n);
 		assert_true(n <= 64);
 		memcpy(moved, w.out.entries, n * sizeof(*moved));
 		moves += n;
@@ -117,6 +125,51 @@ static void test_compact(void **state)
 		world_heap_free(&w);
 	}
 	assert_true(moves);
+	world_donors_end(&w);
+}
+
+/* Regions whose objects are not as they were written. */
+static u32 changed(struct world *w)
+{
+	static u8 now[REGION];
+	struct mut *m = w->m;
+	u32 n = 0;
+
+	for (u32 r = 0; r < m->c.regions; r++) {
+		assert_int_equal(io(&w->h, w->slab[m->owner[r]], DCM_IO_READ,
+				    w->at[r], REGION, now),
+				 0);
+		n += !!memcmp(now, m->donors + (u64)r * REGION, m->top[r]);
+	}
+	return n;
+}
+
+/* The runtime is told of moves before references are updated, or none is updated. */
+static void test_references_wait_until_moves_are_told(void **state)
+{
+	struct virtio_gc_region list[64];
+	u32 updated = 0, told = 0;
+	struct world w;
+
+	(void)state;
+	world_donors(&w, false);
+	for (u32 i = 0; i < 8; i++) {
+		w.deaf = i & 1;
+		world_heap(&w, i / 2 * 2 + 1);
+		space_make(&w);
+		assert_int_equal(trace(&w, 1), 0);
+		assert_int_equal(compact(&w, list),
+				 w.deaf && w.told ? VIRTIO_GC_WORKER_LOST : 0);
+		assert_int_equal(w.out.done.count, w.told);
+		if (!w.deaf) {
+			updated += changed(&w);
+		} else {
+			told += w.told;
+			assert_int_equal(changed(&w), 0);
+		}
+		world_heap_free(&w);
+	}
+	assert_true(told && updated);
 	world_donors_end(&w);
 }
 
@@ -459,6 +512,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_compact),
+		cmocka_unit_test(test_references_wait_until_moves_are_told),
 		cmocka_unit_test(test_evacuate),
 		cmocka_unit_test(test_region_between_places),
 		cmocka_unit_test(test_donor_killed_while_it_moves),

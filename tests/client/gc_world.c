@@ -64,6 +64,14 @@ static void op_revert(void *arg, u32 space, u32 region, u32 n, bool keep)
 	op_spread(arg, space, region, n, 1);
 }
 
+static bool op_moved(void *arg, u32 n)
+{
+	struct world *w = arg;
+
+	w->told = n;
+	return !w->deaf;
+}
+
 static bool op_cancelled(void *arg)
 {
 	struct world *w = arg;
@@ -78,6 +86,7 @@ static const struct dcm_gc_workers_ops workers_ops = {
 	.write_count = op_write_count,
 	.spread = op_spread,
 	.revert = op_revert,
+	.moved = op_moved,
 	.bits = op_bits,
 	.cancelled = op_cancelled,
 };

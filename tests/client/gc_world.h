@@ -29,6 +29,8 @@ struct world {
 	u64 bits_at;
 	bool cancel;
 	u32 cancel_at; /* number of the look that finds the request cancelled */
+	u32 told; /* moves of the last COMPACT that came to them */
+	bool deaf; /* the runtime can't be told of moves */
 	u32 kill_at; /* number of the look at which @kill is called */
 	void (*kill)(struct world *w);
 	u32 beside; /* added to the space's number in requests */

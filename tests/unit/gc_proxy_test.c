@@ -192,8 +192,9 @@ static int let_in(uint32_t donors)
 
 	assert_int_equal(h.s.kind, DCM_GC_IPC_HELLO);
 	assert_int_equal(h.s.value, DCM_GC_IPC_VERSION);
-	assert_int_equal(h.s.room,
-			 DCM_GC_IPC_KNOWS_PART | DCM_GC_IPC_KNOWS_BUDGET);
+	assert_int_equal(h.s.room, DCM_GC_IPC_KNOWS_PART |
+					   DCM_GC_IPC_KNOWS_BUDGET |
+				 DCM_GC_IPC_KNOWS_MOVED);
 	assert_int_equal(h.bytes, sizeof(shown));
 	memcpy(&shown, h.more, sizeof(shown));
 	assert_int_equal(fstat(file, &ours), 0);
@@ -538,6 +539,75 @@ static void test_parts(void **state)
 	down(sock);
 }
 
+/* What the runtime is told of @nr moves; its bytes. */
+static size_t moves_fill(uint8_t *buf, uint32_t nr)
+{
+	struct virtio_gc_done d = { .status = htole32(VIRTIO_GC_WORKER_LOST),
+				    .count = htole32(nr) };
+
+	memcpy(buf, &d, sizeof(d));
+	memset(buf + sizeof(d), 0x77, nr * sizeof(struct virtio_gc_moved));
+	return sizeof(d) + nr * sizeof(struct virtio_gc_moved);
+}
+
+/*
+ * The daemon is killed when objects have moved, and references to some are updated: the
+ * runtime learns where the moves' tables are. Another request in flight is just lost.
+ */
+static void test_daemon_killed_after_objects_have_moved(void **state)
+{
+	static uint8_t buf[DCM_GC_IPC_PIECE];
+	const struct request q = request(VIRTIO_GC_COMPACT, 1, 1);
+	struct call call, other, first;
+	uint64_t token;
+	size_t bytes;
+	int sock = up();
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		token = submit_heard(sock, &q, &first);
+		submit(&q, ROOM, &call);
+		/* what follows is read when the connection has been reset */
+		if (i == 1)
+			pthread_mutex_lock(&lock);
+		say_done(sock, token, VIRTIO_GC_OK);
+		token = hear(sock).s.token;
+		bytes = moves_fill(buf, 5);
+		say(sock, DCM_GC_IPC_MOVED, token, 0, buf, 100);
+		/* @i: all of it; all, with a reset; a part; none of this one's */
+		if (i != 2)
+			say(sock, DCM_GC_IPC_MOVED, token, 0, buf + 100,
+			    bytes - 100);
+		submit(&q, ROOM, &other);
+		if (i != 1)
+			token = hear(sock).s.token;
+		if (i == 3)
+			say_done(sock, token - 1, VIRTIO_GC_OK);
+		close(sock);
+		if (i == 1)
+			pthread_mutex_unlock(&lock);
+		assert_int_equal(status_of(&first), VIRTIO_GC_OK);
+		assert_int_equal(status_of(&call),
+				 i == 3 ? VIRTIO_GC_OK : VIRTIO_GC_WORKER_LOST);
+		assert_int_equal(le32toh(call.d.count), i < 2 ? 5 : 0);
+		assert_int_equal(call.bytes, i < 2 ? bytes : sizeof(call.d));
+		assert_int_equal(status_of(&other), VIRTIO_GC_WORKER_LOST);
+		assert_int_equal(le32toh(other.d.count), 0);
+		sock = let_in(2);
+	}
+	/* more than an answer has */
+	token = submit_heard(sock, &q, &call);
+	for (bytes = 0; bytes <= VIRTIO_GC_BITMAPS_MAX; bytes += sizeof(buf))
+		say(sock, DCM_GC_IPC_MOVED, token, 0, buf, sizeof(buf));
+	say(sock, DCM_GC_IPC_MOVED, token, 0, buf,
+	    sizeof(struct virtio_gc_done));
+	assert_int_equal(status_of(&call), VIRTIO_GC_WORKER_LOST);
+	assert_int_equal(call.bytes, sizeof(call.d));
+	close(sock);
+	sock = let_in(2);
+	down(sock);
+}
+
 static void *refuse_thread(void *why)
 {
 	int sock = accept(listener, NULL, NULL);
@@ -603,6 +673,7 @@ int main(void)
 		cmocka_unit_test(test_a_start_beside_a_new_connection),
 		cmocka_unit_test(test_nonsense),
 		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_daemon_killed_after_objects_have_moved),
 		cmocka_unit_test(test_refused),
 	};
 
