@@ -29,10 +29,10 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
 
 
 @contextlib.contextmanager
-def two_donors(folder: Path) -> Iterator[list[Donor]]:
+def two_donors(folder: Path, **options: str) -> Iterator[list[Donor]]:
     """Two donors with a key."""
-    first = Donor(folder / "a", donor=DONOR)
-    with first, Donor(folder / "b", keys=first.keys, donor=DONOR) as second:
+    first = Donor(folder / "a", donor=DONOR | options)
+    with first, Donor(folder / "b", keys=first.keys, donor=DONOR | options) as second:
         yield [first, second]
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.framework.donor import Donor
 from tests.framework.paths import BUILD, TOP
+from tests.jvm.conftest import two_donors
 from tests.jvm.support import configure, jdk, libjvm
 from tests.jvm.test_real import DONORS
 
@@ -94,14 +96,21 @@ def run_jtreg(home: Path, folder: Path, config: Path, suite: Path, tests: list[P
             program.kill()
 
 
+@pytest.fixture
+def roomy_donors(short_tmp: Path) -> Iterator[list[Donor]]:
+    """A region is on one slab, and some tests have regions of 32 MiB."""
+    with two_donors(short_tmp, **{"slab-size": "32M", "capacity": "2G"}) as donors:
+        yield donors
+
+
 @pytest.mark.parametrize("group", GROUPS)
-def test_tests_pass(home: Path, own_donors: list[Donor], short_tmp: Path, group: str) -> None:
+def test_tests_pass(home: Path, roomy_donors: list[Donor], short_tmp: Path, group: str) -> None:
     """As they do with the heap in memory."""
     ours = libjvm()
     assert isinstance(ours, Path)
     suite = ours / "test" / ("jdk" if group == "stacks" else "hotspot/jtreg")
     # Some tests start a second JVM.
-    config = configure(short_tmp, own_donors, "shm", name=None, size=SIZE)
+    config = configure(short_tmp, roomy_donors, "shm", name=None, size=SIZE)
     tests = [suite / name for name in GROUPS[group]]
     said = run_jtreg(home, short_tmp, config, suite, tests)
     found = re.search(r"^Test results: (.*)$", said, re.M)
