@@ -204,12 +204,16 @@ class Bench:
             "program goes on; pages that it writes meanwhile are not copied",
         )
 
+    def cost_pair(self, write: int, plain_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The same accesses with copies, and without."""
+        ways = ("none", COPIES) if plain_first else (COPIES, "none")
+        found = {way: access(self.scale, self.place(), way, write) for way in ways}
+        return found[COPIES], found["none"]
+
     def cost(self, id_: str) -> report.Row:
         write = 0 if id_ == "read-cost" else 50
-        pairs = [
-            tuple(access(self.scale, self.place(), r, write) for r in (COPIES, "none"))
-            for _ in range(self.scale.repeat)
-        ]
+        # one pair in five is off by a tenth, one way or the other
+        pairs = [self.cost_pair(write, n % 2 == 1) for n in range(3 * self.scale.repeat)]
         if id_ == "read-cost":
             ours = [p[0]["ns"]["p50"] for p in pairs]
             plain = [p[1]["ns"]["p50"] for p in pairs]
@@ -225,7 +229,7 @@ class Bench:
             value,
             ok,
             f"{report.median(ours) / better:.1f} against {report.median(plain) / better:.1f} {unit}"
-            f"; medians of {self.scale.repeat} pairs, alternating. Random pages of "
+            f"; medians of {len(pairs)} pairs, either one first in turn. Random pages of "
             f"{4 * self.scale.budget >> 20} MiB, a quarter direct, one thread, {write} % writes, "
             "two donors over TCP in the clear",
         )
