@@ -15,8 +15,8 @@
  * A daemon that ends takes its workers and all traces along. Requests that are
  * unanswered, or made while there is no daemon, end as WORKER_LOST. If COMPACT had
  * moved objects, and references to them may have been updated, that answer names the
- * moves: the daemon has told them (MOVED). The next daemon gets a replay of the requests that made spaces and types, and the next
- * trace works. No content is lost.
+ * moves: the daemon has told them (MOVED). The next daemon gets a replay of the
+ * requests that made spaces and types, and the next trace works. No content is lost.
  *
  * Locking: @lock guards everything but @file and the window. @sending is held
  * while a message is sent, so that requests keep their order and the socket is

@@ -75,6 +75,22 @@ static bool msg_send(struct hostd_window *w, const struct dcm_gc_ipc *s,
 	return false;
 }
 
+/* Send an answer as messages: the last is a @last, those before it are @part. */
+static bool answer_send(struct hostd_window *w, const struct request *of,
+			u32 part, u32 last, const void *answer, size_t bytes)
+{
+	struct dcm_gc_ipc s = { .kind = part, .token = of->token };
+	const char *rest = answer;
+
+	for (; bytes > DCM_GC_IPC_PIECE; bytes -= DCM_GC_IPC_PIECE) {
+		if (!msg_send(w, &s, rest, DCM_GC_IPC_PIECE))
+			return false;
+		rest += DCM_GC_IPC_PIECE;
+	}
+	s.kind = last;
+	return msg_send(w, &s, rest, bytes);
+}
+
 /* ---- pages ---- */
 
 static u64 clock_ms(void)
@@ -239,21 +255,11 @@ static bool window_write_count(void *priv, u64 at, u64 bytes,
 static bool window_moved(void *priv, void *token, const void *answer,
 			 size_t bytes)
 {
-	const struct request *a = token;
-	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_MOVED,
-				      .token = a->token };
 	struct hostd_window *w = priv;
-	const char *rest = answer;
-	size_t n;
 
-	if (!(w->knows & DCM_GC_IPC_KNOWS_MOVED))
-		return true;
-	for (; bytes; bytes -= n, rest += n) {
-		n = min(bytes, (size_t)DCM_GC_IPC_PIECE);
-		if (!msg_send(w, &s, rest, n))
-			return false;
-	}
-	return true;
+	return !(w->knows & DCM_GC_IPC_KNOWS_MOVED) ||
+	       answer_send(w, token, DCM_GC_IPC_MOVED, DCM_GC_IPC_MOVED, answer,
+			   bytes);
 }
 
 static void window_bits(void *priv, u64 at, const void *bits, size_t bytes)
@@ -303,18 +309,11 @@ static void request_answered(void *priv, void *token, const void *answer,
 			     size_t bytes)
 {
 	struct hostd_window *w = priv;
-	struct request *a = token;
-	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_PART, .token = a->token };
-	const char *rest = answer;
 
 	/* only a device that knows PART gets a long answer */
-	for (; bytes > DCM_GC_IPC_PIECE; bytes -= DCM_GC_IPC_PIECE) {
-		msg_send(w, &s, rest, DCM_GC_IPC_PIECE);
-		rest += DCM_GC_IPC_PIECE;
-	}
-	s.kind = DCM_GC_IPC_ANSWER;
-	msg_send(w, &s, rest, bytes);
-	free(a);
+	answer_send(w, token, DCM_GC_IPC_PART, DCM_GC_IPC_ANSWER, answer,
+		    bytes);
+	free(token);
 	pthread_mutex_lock(&w->lock);
 	w->in_flight--;
 	pthread_cond_signal(&w->answered);

@@ -117,10 +117,11 @@ static ssize_t tls_pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
 	ssize_t ret;
 
 	if (s->ahead_pos == s->ahead_len) {
-		errno = EAGAIN;
-		ret = s->drained ? -1 :
-				   recv(s->fd, ahead ? s->ahead : data, room,
-					MSG_DONTWAIT);
+		if (s->drained) {
+			errno = EAGAIN;
+			return -1;
+		}
+		ret = recv(s->fd, ahead ? s->ahead : data, room, MSG_DONTWAIT);
 		if (ret <= 0)
 			return ret;
 		/* a short read has emptied the socket */

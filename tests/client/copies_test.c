@@ -209,12 +209,8 @@ static void test_near_copies_are_moved_apart(void **state)
 		WAIT(get(&h, &h.evicts) > done);
 		/* as the slab worker would, once the other one is filled */
 		for (e = 0; e < NR; e++) {
-			struct dcm_client_slab *s;
+			struct dcm_client_slab *s = taken(&h, &h.leaving[e]);
 
-			pthread_mutex_lock(&h.lock);
-			s = h.leaving[e];
-			h.leaving[e] = NULL;
-			pthread_mutex_unlock(&h.lock);
 			if (!s)
 				continue;
 			assert_int_equal(h.slab[e]->donor, 2);

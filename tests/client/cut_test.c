@@ -143,16 +143,7 @@ static void test_silent_but_serving(void **state)
 	for (moved = 0; moved < 6;) {
 		/* each slab is used until it has been moved */
 		check_slab(&h, h.slab[5], 5, 1);
-		for (e = 0; e < 6; e++) {
-			struct dcm_client_slab *old = old_taken(&h, e);
-
-			if (!old)
-				continue;
-			check_slab(&h, old, e, 1);
-			write_extent(&h, e, 1);
-			dcm_client_release(h.client, old);
-			moved++;
-		}
+		moved += moved_release(&h, 6);
 		assert_true(now_ms() < end + 40000);
 	}
 	assert_int_equal(on_donor(&h, 6, 1), 6);

@@ -319,15 +319,33 @@ struct dcm_client_slab *slab_of(struct host *h, u32 extent)
 	return s;
 }
 
-struct dcm_client_slab *old_taken(struct host *h, u32 extent)
+struct dcm_client_slab *taken(struct host *h, struct dcm_client_slab **at)
 {
 	struct dcm_client_slab *s;
 
 	pthread_mutex_lock(&h->lock);
-	s = h->old[extent];
-	h->old[extent] = NULL;
+	s = *at;
+	*at = NULL;
 	pthread_mutex_unlock(&h->lock);
 	return s;
+}
+
+unsigned int moved_release(struct host *h, u32 nr)
+{
+	unsigned int n = 0;
+	u32 e;
+
+	for (e = 0; e < nr; e++) {
+		struct dcm_client_slab *old = taken(h, &h->old[e]);
+
+		if (!old)
+			continue;
+		check_slab(h, old, e, 1);
+		write_extent(h, e, 1);
+		dcm_client_release(h->client, old);
+		n++;
+	}
+	return n;
 }
 
 struct dcm_client_donor_status status(struct host *h, u32 donor)

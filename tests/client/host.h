@@ -72,8 +72,11 @@ struct dcm_client_donor_status status(struct host *h, u32 donor);
 /* An extent's newest slab, as of now: the client may attach another one at any time. */
 struct dcm_client_slab *slab_of(struct host *h, u32 extent);
 
-/* The slab that an extent's newest one is in the place of, or NULL; the caller releases it. */
-struct dcm_client_slab *old_taken(struct host *h, u32 extent);
+/* Take a slab, or NULL, out of one of the host's tables; the caller releases it. */
+struct dcm_client_slab *taken(struct host *h, struct dcm_client_slab **at);
+
+/* Give back the slabs of @nr extents that have another one in their place: how many. */
+unsigned int moved_release(struct host *h, u32 nr);
 
 /* Of the first @nr extents, how many are on this donor and not lost. */
 unsigned int on_donor(struct host *h, u32 nr, u32 donor);

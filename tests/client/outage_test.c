@@ -67,22 +67,6 @@ static void test_killed_tcp(void **state)
 	two_end(&t);
 }
 
-/* Give back the slabs that have another one in their place. */
-static void moved_release(struct host *h, u32 nr)
-{
-	struct dcm_client_slab *old;
-	u32 e;
-
-	for (e = 0; e < nr; e++) {
-		old = old_taken(h, e);
-		if (!old)
-			continue;
-		check_slab(h, old, e, 1);
-		write_extent(h, e, 1);
-		dcm_client_release(h->client, old);
-	}
-}
-
 /* Slabs of shm are memory of this host: they outlive their donor, and move. */
 static void test_killed_shm(void **state)
 {
