@@ -18,7 +18,7 @@
 #include "internal.h"
 
 #define RUN_MAX 512u /* pages dropped by one operation: 2 MiB */
-#define PD_FORGET (PD_AT | PD_LOST | PD_WROTE | PD_DIRECT | PD_RESIDENCY)
+#define PD_FORGET (PD_AT | PD_LOST | PD_DIRECT | PD_RESIDENCY)
 
 static void pages_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 {

@@ -4,11 +4,12 @@
  *
  * Victims are chosen one for one, after a fetch was posted and while it is in
  * flight (dcm-tc18, 3.3): no reclaim thread, no speculation about demand. The
- * oldest Inactive block goes: dropped when clean, forgotten when all zero,
- * written back when dirty. Only unmapping is done in batches, because one TLB
- * flush then serves many blocks: when Inactive falls under its share, the
- * oldest of Active are unmapped together. A Proactive queue above its share
- * moves its oldest blocks to Active.
+ * oldest Inactive block goes, or the next one, where that is let off (fifo.c):
+ * dropped when clean, forgotten when all zero, written back when dirty. Only
+ * unmapping is done in batches, because one TLB flush then serves many blocks:
+ * when Inactive falls under its share, the oldest of Active are unmapped
+ * together. A Proactive queue above its share moves its oldest blocks to
+ * Active.
  *
  * Where donors are as near as memory, a clean victim is dropped when it is
  * unmapped (keep_clean): keeping its bytes would cost a copy, as fetching does.
@@ -103,7 +104,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 		} else if (chance & 1) {
 			wrote = PD_WROTE;
 		}
-		pd_assign(pd, PD_RESIDENCY | PD_WROTE, wrote);
+		pd_assign(pd, PD_RESIDENCY, wrote);
 		pd->next = now;
 	}
 	if (known)

@@ -118,7 +118,7 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	pd_set(pd, PD_BUSY);
 	if (flags & DCM_FF_WRITE)
 		pd_set(pd_of(vm, gfn), PD_DIRTY);
-	pd_set(pd_of(vm, gfn), PD_TOUCHED | PD_OBSERVED);
+	pd_set(pd_of(vm, gfn), PD_TOUCHED | PD_OBSERVED | PD_AGAIN);
 	dcm_state_set(lane, head, DCM_PROACTIVE);
 	writable = dcm_block_flag(vm, head, order, PD_DIRTY);
 	pd->frame = DCM_NIL;

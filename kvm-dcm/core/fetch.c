@@ -329,7 +329,7 @@ static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 	if (f->zero & (1u << i))
 		set |= PD_FRESH;
 	if (asked)
-		set |= PD_TOUCHED | PD_OBSERVED;
+		set |= PD_TOUCHED | PD_OBSERVED | (f->again ? PD_AGAIN : 0);
 	else if (!(f->zero & (1u << i)) && (!f->ahead || f->stream))
 		set |= PD_PREFETCHED;
 	/* A pulled page leaves its slab: the direct copy is the only one. */

@@ -14,6 +14,13 @@
  *	                                                v
  *	                          each lane's own Inactive --> out
  *
+ * A page that was re-referenced, in Inactive or soon after it was evicted, is let off
+ * once: at the end of Inactive it goes to its tail, unmapped as it is, and so has
+ * twice the time to be touched that a page has which was touched once. That takes
+ * no fault. The paper has no such thing; S3-FIFO's main queue counts uses, which no
+ * one sees here. Blocks are not let off: one page of them was touched, and the others
+ * would stay with it.
+ *
  * The buffers hold hints, not members: a block in one is marked in its
  * descriptor (BUFFER, VICTIM), and a hint is checked under the block's lock
  * when it is used. A block that has moved on meanwhile (merged by STRETCH,
@@ -26,6 +33,7 @@
 #include "internal.h"
 
 #define POP_SCAN 8 /* blocks looked at before giving up on a queue */
+#define LET_OFF 8 /* pages let off before one goes all the same */
 
 void dcm_fifo_init(struct dcm_fifo *f)
 {
@@ -210,7 +218,8 @@ void dcm_queue_first(struct dcm_vm *vm, u32 head, unsigned int order)
 		f = &vm->lane[pd_lane(w)].inactive;
 		atomic64_add(1 << order, &vm->inactive_pages);
 	}
-	pd_set_where(pd, DCM_W_QUEUE);
+	pd_assign(pd, PD_WHERE_MASK | PD_AGAIN,
+		  (u32)DCM_W_QUEUE << PD_WHERE_SHIFT);
 	spin_lock(&f->lock);
 	fifo_add_head(vm, f, head, order);
 	spin_unlock(&f->lock);
@@ -246,18 +255,38 @@ static u32 fifo_first_free(struct dcm_vm *vm, struct dcm_fifo *f)
 }
 
 /*
+ * An Inactive page that was re-referenced before goes to the end of its queue, once,
+ * instead of out. Locked on entry; if true, not on return. Under the fifo's lock.
+ */
+static bool let_off(struct dcm_vm *vm, struct dcm_fifo *f, u32 gfn)
+{
+	struct dcm_pd *pd = pd_of(vm, gfn);
+	u32 w = pd_word(pd);
+
+	if (pd_state(w) != DCM_INACTIVE || !(w & PD_AGAIN) || pd_order(w))
+		return false;
+	fifo_del(vm, f, gfn, 0);
+	fifo_add_tail(vm, f, gfn, 0);
+	pd_unlock_clear(pd, PD_AGAIN);
+	return true;
+}
+
+/*
  * dcm_fifo_pop_locked() - take the oldest block that no lane works on
  *
  * Return: its head, locked and in no queue, or %DCM_NIL.
  */
 u32 dcm_fifo_pop_locked(struct dcm_vm *vm, struct dcm_fifo *f)
 {
+	unsigned int n = 0;
 	u32 gfn;
 
 	if (!READ_ONCE(f->nr_blocks))
 		return DCM_NIL;
 	spin_lock(&f->lock);
-	gfn = fifo_first_free(vm, f);
+	do {
+		gfn = fifo_first_free(vm, f);
+	} while (gfn != DCM_NIL && n++ < LET_OFF && let_off(vm, f, gfn));
 	if (gfn != DCM_NIL) {
 		u32 w = pd_word(pd_of(vm, gfn));
 

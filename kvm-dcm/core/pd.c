@@ -142,11 +142,11 @@ int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len)
 		{ PD_DIRTY, " dirty" },
 		{ PD_TOUCHED, " touched" },
 		{ PD_OBSERVED, " observed" },
-		{ PD_WROTE, " wrote" },
 		{ PD_INFLIGHT, " inflight" },
 		{ PD_PREFETCHED, " prefetched" },
 	};
 	char *p = buf, *end = buf + len;
+	enum dcm_state state;
 	u32 w, head;
 	unsigned int i;
 
@@ -160,6 +160,7 @@ int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len)
 	}
 	w = pd_word(pd_of(vm, (u32)gfn));
 	head = (u32)gfn & ~((1u << pd_order(w)) - 1);
+	state = pd_state(pd_word(pd_of(vm, head)));
 	p = put_str(p, end, "gfn ");
 	p = put_num(p, end, gfn);
 	p = put_str(p, end, " head ");
@@ -167,12 +168,13 @@ int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len)
 	p = put_str(p, end, " size ");
 	p = put_num(p, end, 4u << pd_order(w));
 	p = put_str(p, end, "K ");
-	p = put_str(p, end,
-		    dcm_state_names[pd_state(pd_word(pd_of(vm, head))) %
-				    DCM_NR_STATES]);
+	p = put_str(p, end, dcm_state_names[state % DCM_NR_STATES]);
 	for (i = 0; i < ARRAY_SIZE(flags); i++)
 		if (w & flags[i].bit)
 			p = put_str(p, end, flags[i].name);
+	if (w & PD_WROTE)
+		p = put_str(p, end,
+			    state == DCM_NOTDIRECT ? " wrote" : " again");
 	*p = 0;
 	return (int)(p - buf);
 }

@@ -51,7 +51,7 @@ enum dcm_where {
 #define PD_DIRTY 0x00000400 /* direct copy is newer than the donor's */
 #define PD_TOUCHED 0x00000800 /* accessed since it was fetched */
 #define PD_OBSERVED 0x00001000 /* TOUCHED is known, set or not */
-#define PD_WROTE 0x00002000 /* was written the last time it was here */
+#define PD_WROTE 0x00002000 /* gone: was written the last time it was here */
 #define PD_INFLIGHT 0x00004000 /* a WRITE of it may still land: don't write */
 #define PD_PREFETCHED 0x00008000 /* fetched without being asked for */
 #define PD_BUSY 0x00010000 /* head: a lane works on the block */
@@ -68,10 +68,16 @@ enum dcm_where {
 	0x40000000 /* head: dcm_sync() has copied it to a donor */
 #define PD_LOST 0x80000000 /* content went with its donors */
 
+/*
+ * While a page is direct the bit of PD_WROTE says instead: it was re-referenced, and
+ * has not been let off for that at the end of Inactive yet.
+ */
+#define PD_AGAIN PD_WROTE
+
 /* Flags of one residency of a page in direct memory. */
 #define PD_RESIDENCY                                                           \
 	(PD_DIRTY | PD_GUESSED | PD_TOUCHED | PD_OBSERVED | PD_PREFETCHED |    \
-	 PD_FRESH | PD_SYNCED)
+	 PD_FRESH | PD_SYNCED | PD_AGAIN)
 
 /**
  * struct dcm_pd - page descriptor

@@ -84,6 +84,15 @@ static void test_text(void **state)
 	assert_non_null(strstr(buf, "gfn 7 head 7 size 4K Active"));
 	assert_non_null(strstr(buf, " dirty"));
 	assert_int_equal(dcm_pd_text(fb->vm, 7, buf, 0), 0);
+	/* one bit, two names */
+	pd_set(pd_of(fb->vm, 7), PD_AGAIN);
+	dcm_pd_text(fb->vm, 7, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " again"));
+	assert_null(strstr(buf, " wrote"));
+	pd_set(pd_of(fb->vm, 8), PD_WROTE);
+	dcm_pd_text(fb->vm, 8, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " wrote"));
+	assert_null(strstr(buf, " again"));
 	memset(buf, 'x', sizeof(buf));
 	n = dcm_pd_text(fb->vm, 7, buf, 8);
 	assert_in_range(n, 1, 7);

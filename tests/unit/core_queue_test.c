@@ -199,6 +199,131 @@ static void test_promote_ghost(void **state)
 	end(fb);
 }
 
+/* Use new pages until this one is in that state. */
+static u32 until(struct fake_backend *fb, u32 gfn, enum dcm_state s)
+{
+	static u32 at = 1000;
+	u32 n;
+
+	for (n = 0; n < 400 && state_of(fb, gfn) != s; n++, at++) {
+		dcm_buffers_flush(fb->vm);
+		get(fb, 1000 + at % 2000);
+	}
+	assert_int_equal(state_of(fb, gfn), s);
+	return n;
+}
+
+/* At the end of Inactive a page that was re-referenced is let off, once. */
+static void test_let_off(void **state)
+{
+	struct fake_backend *fb = world(calm());
+	u32 i, hot, behind, turn;
+
+	(void)state;
+	tune(fb, "proactive_share", 0);
+	tune(fb, "ghost_share", 0);
+	for (i = 0; i < 200; i++)
+		get(fb, i);
+	hot = find(fb, DCM_INACTIVE, 200);
+	get(fb, hot);
+	until(fb, hot, DCM_INACTIVE);
+	for (i = 500; pd_of(fb->vm, hot)->next == DCM_NIL; i++)
+		get(fb, i);
+	behind = pd_of(fb->vm, hot)->next;
+	turn = until(fb, behind, DCM_NOTDIRECT);
+	assert_int_equal(state_of(fb, hot), DCM_INACTIVE);
+	/* once: then it goes when all that were here have gone */
+	assert_in_range(until(fb, hot, DCM_NOTDIRECT), 1, 2 * turn + 32);
+	end(fb);
+}
+
+/* A block that is popped off Inactive, and its size; it is put back. */
+static u32 popped(struct fake_backend *fb, u32 *pages)
+{
+	struct dcm_lane *lane = &fb->vm->lane[0];
+	u32 gfn = dcm_fifo_pop_locked(fb->vm, &lane->inactive);
+
+	assert_int_not_equal(gfn, DCM_NIL);
+	*pages = pages_of(fb, gfn);
+	dcm_queue_in(lane, gfn, (unsigned int)ilog2((u64)*pages));
+	pd_unlock(pd_of(fb->vm, gfn));
+	return gfn;
+}
+
+/* What is let off, and what is not. */
+static void test_let_off_whom(void **state)
+{
+	struct fake_backend *fb = world(calm());
+	u32 i, old, pages, left = 0;
+
+	(void)state;
+	for (i = 0; i < 200; i++)
+		get(fb, i);
+	old = fb->vm->lane[0].inactive.head;
+	pd_set(pd_of(fb->vm, old), PD_AGAIN);
+	assert_int_not_equal(popped(fb, &pages), old);
+	assert_false(pd_word(pd_of(fb->vm, old)) & PD_AGAIN);
+	/* however many were re-referenced, one goes soon */
+	for (i = 0; i < 200; i++)
+		if (state_of(fb, i) == DCM_INACTIVE)
+			pd_set(pd_of(fb->vm, i), PD_AGAIN);
+	popped(fb, &pages);
+	for (i = 0; i < 200; i++)
+		left += state_of(fb, i) == DCM_INACTIVE &&
+			pd_word(pd_of(fb->vm, i)) & PD_AGAIN;
+	assert_int_equal(left, fb->vm->lane[0].inactive.nr_blocks - 8);
+	/* not what its owner calls cold */
+	old = fb->vm->lane[0].inactive.tail;
+	pd_set(pd_of(fb->vm, old), PD_AGAIN);
+	fb_hint(fb, 0, old, 1, DCM_HINT_COLD);
+	assert_int_equal(popped(fb, &pages), old);
+	end(fb);
+}
+
+/* A block is not let off: one page of it was touched, the others perhaps not. */
+static void test_let_off_no_block(void **state)
+{
+	struct fake_backend *fb = world(calm());
+	u32 i, old, pages;
+
+	(void)state;
+	tune(fb, "largest_block", 16384);
+	tune(fb, "elastic", 0);
+	for (i = 0; i < 400; i++)
+		get(fb, i);
+	old = fb->vm->lane[0].inactive.head;
+	for (i = 0; i < 4; i++)
+		pd_set(pd_of(fb->vm, old + i), PD_AGAIN);
+	assert_int_equal(popped(fb, &pages), old);
+	assert_int_equal(pages, 4);
+	end(fb);
+}
+
+/* A page counts as re-referenced from that moment until it is gone. */
+static void test_again(void **state)
+{
+	struct fake_backend *fb = world(calm());
+	u32 i, p;
+
+	(void)state;
+	for (i = 0; i < 200; i++)
+		put(fb, i);
+	p = find(fb, DCM_INACTIVE, 200);
+	assert_false(pd_word(pd_of(fb->vm, p)) & PD_AGAIN);
+	get(fb, p);
+	assert_true(pd_word(pd_of(fb->vm, p)) & PD_AGAIN);
+	/* written the last time is not re-referenced */
+	push_out(fb, 0, 200);
+	tune(fb, "ghost_share", 0);
+	get(fb, p);
+	assert_false(pd_word(pd_of(fb->vm, p)) & PD_AGAIN);
+	push_out(fb, 0, 200);
+	tune(fb, "ghost_share", 40000);
+	get(fb, p);
+	assert_true(pd_word(pd_of(fb->vm, p)) & PD_AGAIN);
+	end(fb);
+}
+
 /* With keep_clean off only dirty blocks become Inactive. */
 static void test_clean_is_dropped(void **state)
 {
@@ -312,6 +437,10 @@ int main(void)
 		cmocka_unit_test(test_promote_writeback),
 		cmocka_unit_test(test_promote_ghost),
 		cmocka_unit_test(test_away),
+		cmocka_unit_test(test_let_off),
+		cmocka_unit_test(test_let_off_whom),
+		cmocka_unit_test(test_let_off_no_block),
+		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_clean_is_dropped),
 		cmocka_unit_test(test_epsilon),
 		cmocka_unit_test(test_shares),
