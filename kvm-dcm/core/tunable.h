@@ -25,7 +25,7 @@
 	X(keep_clean, "bool", 1, 0, 1,                                         \
 	  "clean blocks go through Inactive too; off: they are dropped when "  \
 	  "they are unmapped, for donors as near as memory")                   \
-	X(ghost_share, "bp", 2500, 0, 40000,                                   \
+	X(ghost_share, "bp", 4000, 0, 40000,                                   \
 	  "a block fetched again before this share of the budget was "         \
 	  "evicted after it goes to Proactive, as if re-referenced. 0: "       \
 	  "what is gone is forgotten")                                         \
