@@ -9,7 +9,8 @@
  *
  *   access --pages N --pattern seq|rand|cycle|skew|stride [--step N]
  *          [--write PERCENT] [--content mixed|random] [--threads N] [--warm N]
- *          [--ops N] [--seconds S] [--pager CONFIG.ini [--alternate TUNABLE]]
+ *          [--ops N] [--seconds S]
+ *          [--pager CONFIG.ini [--alternate TUNABLE | --beside CONFIG.ini]]
  *
  * seq     page after page, wrapping around
  * stride  every --step'th page, to the end; then the same from one page further on
@@ -28,7 +29,9 @@
  * With --alternate the first thread sets a tunable of the pager to 1 and to 0
  * in turn, for 64 of its faults each; "ns" is then of 1, and "ns_0" of 0. How
  * threads wait for each other changes from second to second, and from run to
- * run, by more than a tunable may cost: so both have the same of that.
+ * run, by more than a tunable may cost: so both have the same of that. With
+ * --beside the one thread has the same pages on a second pager, and touches those
+ * of either in turn, for 64 faults each; "ns_0" is then of the second pager.
  *
  * Samples live in .bss: small, and not in memory that anybody pages.
  */
@@ -49,6 +52,12 @@
 
 enum pattern { SEQ, RAND, CYCLE, SKEW, STRIDE };
 
+/* Memory, and the pager it is on, if any; the second is --beside's. */
+static struct area {
+	char *memory;
+	struct dcm_pager *pager;
+} areas[2];
+
 struct worker {
 	pthread_t thread;
 	unsigned int id;
@@ -67,14 +76,12 @@ static uint64_t nr_samples_0;
 static struct worker workers[THREADS_MAX];
 static pthread_barrier_t barrier;
 
-static char *memory;
 static uint64_t pages, ops, warm, step = 1;
 static double seconds;
 static unsigned int nr_threads = 1, write_percent, page_bits;
 static enum pattern pattern;
 static enum bench_content content;
-static const char *pager_config, *alternate;
-static struct dcm_pager *pager;
+static const char *pager_config, *beside_config, *alternate;
 static __typeof__(dcm_pager_set) *pager_set;
 static void *libdcm;
 static uint64_t cpu_start, cpu_end;
@@ -118,9 +125,9 @@ static uint64_t page_next(struct worker *w)
 	}
 }
 
-static void page_touch(struct worker *w, uint64_t page)
+static void page_touch(struct worker *w, const struct area *a, uint64_t page)
 {
-	volatile uint64_t *p = (volatile uint64_t *)(memory + page * PAGE);
+	volatile uint64_t *p = (volatile uint64_t *)(a->memory + page * PAGE);
 
 	if (p[PAGE_MARK] != bench_page_mark(page))
 		w->wrong++;
@@ -137,15 +144,15 @@ static uint64_t cpu_ns(void)
 	return bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-/* Of the first thread: the next turn begins. Returns the tunable's value. */
+/* Of the first thread: whose turn it is, that of "ns" or that of "ns_0". */
 static bool turn(uint64_t fault)
 {
 	bool on = !(fault / TURN_FAULTS % 2);
 	int why;
 
-	if (fault % TURN_FAULTS)
+	if (!alternate || fault % TURN_FAULTS)
 		return on;
-	why = pager_set(pager, alternate, on);
+	why = pager_set(areas[0].pager, alternate, on);
 	if (why)
 		die("access: %s = %d: %s", alternate, on, strerror(-why));
 	return on;
@@ -154,23 +161,29 @@ static bool turn(uint64_t fault)
 static void *worker_run(void *arg)
 {
 	struct worker *w = arg;
+	bool turns = (alternate || beside_config) && !w->id;
 	uint64_t start, end, limit, kept = 0;
 	bool on = true;
 
-	for (uint64_t i = 0; i < warm; i++)
-		page_touch(w, page_next(w));
+	for (uint64_t i = 0; i < warm; i++) {
+		uint64_t page = page_next(w);
+
+		page_touch(w, &areas[0], page);
+		if (beside_config)
+			page_touch(w, &areas[1], page);
+	}
 	w->writes = 0;
 	pthread_barrier_wait(&barrier);
 	if (!w->id)
 		cpu_start = cpu_ns();
 	start = end = bench_now_ns();
 	limit = seconds > 0 ? start + (uint64_t)(seconds * 1e9) : UINT64_MAX;
-	if (alternate && !w->id)
+	if (turns)
 		on = turn(0);
 	while ((!ops || w->touches < ops) && end < limit) {
 		uint64_t page = page_next(w), t = bench_now_ns();
 
-		page_touch(w, page);
+		page_touch(w, &areas[beside_config && !on], page);
 		end = bench_now_ns();
 		w->touches++;
 		if (end - t < FAULT_NS)
@@ -180,7 +193,7 @@ static void *worker_run(void *arg)
 		else if (!on && nr_samples_0 < SAMPLES_MAX)
 			samples_0[nr_samples_0++] = (uint32_t)(end - t);
 		w->faults++;
-		if (alternate && !w->id)
+		if (turns)
 			on = turn(w->faults);
 	}
 	w->samples = kept;
@@ -224,7 +237,8 @@ static void options_read(int argc, char **argv)
 		{ "threads", 1, NULL, 't' }, { "warm", 1, NULL, 'm' },
 		{ "ops", 1, NULL, 'o' },     { "seconds", 1, NULL, 's' },
 		{ "pager", 1, NULL, 'g' },   { "alternate", 1, NULL, 'n' },
-		{ "step", 1, NULL, 'e' },    { NULL, 0, NULL, 0 },
+		{ "step", 1, NULL, 'e' },    { "beside", 1, NULL, 'b' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int o;
 
@@ -259,6 +273,9 @@ static void options_read(int argc, char **argv)
 		case 'g':
 			pager_config = optarg;
 			break;
+		case 'b':
+			beside_config = optarg;
+			break;
 		case 'n':
 			alternate = optarg;
 			break;
@@ -271,8 +288,10 @@ static void options_read(int argc, char **argv)
 	}
 	if (!pages || (!ops && seconds <= 0))
 		die("access: --pages and one of --ops and --seconds are needed");
-	if (alternate && !pager_config)
-		die("access: --alternate needs --pager");
+	if ((alternate || beside_config) && !pager_config)
+		die("access: --alternate and --beside need --pager");
+	if (beside_config && (alternate || nr_threads > 1))
+		die("access: --beside is for one thread, and not for --alternate");
 	if (step > pages)
 		die("access: --step is larger than --pages");
 }
@@ -286,11 +305,9 @@ static void *libdcm_function(const char *name)
 	return f;
 }
 
-static void *memory_get(size_t bytes)
+static void area_make(struct area *a, const char *config, size_t bytes)
 {
-	void *m;
-
-	if (pager_config) {
+	if (config) {
 		__typeof__(dcm_pager_open) *open_pager;
 		__typeof__(dcm_pager_map) *map;
 		char err[512] = "";
@@ -301,23 +318,30 @@ static void *memory_get(size_t bytes)
 		open_pager = libdcm_function("dcm_pager_open");
 		map = libdcm_function("dcm_pager_map");
 		pager_set = libdcm_function("dcm_pager_set");
-		pager = open_pager(pager_config, err, sizeof(err));
-		if (!pager)
+		a->pager = open_pager(config, err, sizeof(err));
+		if (!a->pager)
 			die("access: %s", err);
-		m = map(pager, bytes);
-		if (!m)
+		a->memory = map(a->pager, bytes);
+		if (!a->memory)
 			die("access: dcm_pager_map: %s", strerror(errno));
-		return m;
+	} else {
+		a->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+				 -1, 0);
+		if (a->memory == MAP_FAILED)
+			die("access: no memory for %zu bytes", bytes);
 	}
-	m = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (m == MAP_FAILED)
-		die("access: no memory for %zu bytes", bytes);
-	return m;
+	/* Filled outside: a page is built on the stack and copied in once. */
+	for (uint64_t i = 0; i < pages; i++) {
+		uint64_t page[PAGE / 8];
+
+		bench_page_fill(page, i, content);
+		memcpy(a->memory + i * PAGE, page, PAGE);
+	}
 }
 
-/* The pager's own figures, then everything back to the donors. */
-static void pager_end(void)
+/* The pager's own figures, then its memory is no more. */
+static void pager_end(struct dcm_pager *pager, const char *name)
 {
 	__typeof__(dcm_pager_status) *status =
 		libdcm_function("dcm_pager_status");
@@ -325,7 +349,7 @@ static void pager_end(void)
 		libdcm_function("dcm_pager_close");
 	char *text = status(pager);
 
-	printf(",\"pager\":%s", text ? text : "null");
+	printf(",\"%s\":%s", name, text ? text : "null");
 	free(text);
 	close_pager(pager);
 }
@@ -340,14 +364,9 @@ int main(int argc, char **argv)
 	options_read(argc, argv);
 	while (1ull << page_bits < pages)
 		page_bits++;
-	memory = memory_get(pages * PAGE);
-	/* Filled outside: a page is built on the stack and copied in once. */
-	for (uint64_t i = 0; i < pages; i++) {
-		uint64_t page[PAGE / 8];
-
-		bench_page_fill(page, i, content);
-		memcpy(memory + i * PAGE, page, PAGE);
-	}
+	area_make(&areas[0], pager_config, pages * PAGE);
+	if (beside_config)
+		area_make(&areas[1], beside_config, pages * PAGE);
 	if (pthread_barrier_init(&barrier, NULL, nr_threads))
 		die("access: no barrier");
 	for (unsigned int i = 0; i < nr_threads; i++) {
@@ -393,12 +412,14 @@ int main(int argc, char **argv)
 	       touches ? (double)ns * nr_threads / (double)touches : 0.0, rate,
 	       fault_rate, ru.ru_maxrss, ru.ru_majflt);
 	bench_percentiles_print("ns", &samples[0][0], kept);
-	if (alternate) {
+	if (alternate || beside_config) {
 		printf(",");
 		bench_percentiles_print("ns_0", samples_0, nr_samples_0);
 	}
-	if (pager)
-		pager_end();
+	if (areas[0].pager)
+		pager_end(areas[0].pager, "pager");
+	if (areas[1].pager)
+		pager_end(areas[1].pager, "beside");
 	printf("}\n");
 	if (wrong) {
 		fprintf(stderr,

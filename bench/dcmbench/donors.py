@@ -208,6 +208,7 @@ def pager_config(
     budget: int,
     size: int,
     *,
+    name: str = "bench",
     lanes: int = 2,
     encrypt: bool = False,
     seal: bool = False,
@@ -218,7 +219,7 @@ def pager_config(
     """An INI file for dcm_pager_open(): one donor's address, or those of several."""
     lines = [
         "[vm]",
-        f"name = bench-{os.getpid()}",
+        f"name = {name}-{os.getpid()}",
         f"budget = {budget}",
         f"size = {size}",
         "mode = program",

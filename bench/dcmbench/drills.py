@@ -175,6 +175,7 @@ def configure(
     redundancy: str,
     tunables: dict[str, int] | None = None,
     *,
+    name: str = "bench",
     times: int = 5,
     encrypt: bool = False,
     seal: bool = False,
@@ -182,13 +183,14 @@ def configure(
     """The configuration of a pager on these donors, and its runtime directory. @times: of the
     budget, the VM's size."""
     runtime = folder / "run"
-    runtime.mkdir()
+    runtime.mkdir(exist_ok=True)
     config = donors.pager_config(
-        folder / "vm.ini",
+        folder / f"{name}.ini",
         [d.tcp for d in made],
         made[0].keys,
         s.budget,
         times * s.budget,
+        name=name,
         encrypt=encrypt,
         seal=seal,
         redundancy=redundancy,
@@ -557,6 +559,30 @@ def access(
         environment = gc.with_libdcm(s.build, runtime)
         more = ["--alternate", alternate] if alternate else []
         return touch(s, write, "--pager", str(config), *more, env=environment)
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How a pager's memory is kept."""
+
+    redundancy: str = "none"
+    encrypt: bool = False
+    seal: bool = False
+
+
+def beside(s: Scale, folder: Path, first: Way, second: Way, number: int) -> dict[str, Any]:
+    """Read faults of two pagers in one process on the same donors, in turn: `ns` and `ns_0`."""
+    with group(s, folder, number) as made:
+        (config, runtime), (other, _) = (
+            configure(
+                s, folder, made, w.redundancy, name=name, encrypt=w.encrypt, seal=w.seal
+            )
+            for name, w in (("first", first), ("second", second))
+        )
+        environment = gc.with_libdcm(s.build, runtime)
+        return touch(
+            s, 0, "--pager", str(config), "--beside", str(other), env=environment
+        )
 
 
 def swapped(s: Scale, folder: Path, ledger: host.Ledger) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 """Rows of memory with copies: what a donor's death costs a program, and what copies cost without.
 
 A drill kills the busiest of four donors, stops it or cuts it off while bench/drill.c touches random
-pages of four times its budget and checks each; costs are pairs of bench/access.c, alternating.
+pages of four times its budget and checks each; costs are of bench/access.c, with and without, in
+turn.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from tests.faults import net
 
 from . import drills, host, kernel_drill, report
-from .drills import COPIES, RATE_MIB, Drill, Scale, access
+from .drills import COPIES, RATE_MIB, Drill, Scale, Way, access
 
 # Of the drills, what is done to the donor.
 WAYS = {"sigkill": "killed", "sigstop": "stopped", "link": "cut off"}
@@ -61,6 +62,17 @@ def row(
 def middle(at: list[int]) -> float:
     """The mean of what lies between the 5th and the 95th of these percentiles."""
     return sum(at[5:96]) / len(at[5:96])
+
+
+def medians(pairs: list[tuple[float, float]]) -> str:
+    """What was found in both, and how far processes differ."""
+    ours, plain = (report.median(list(side)) for side in zip(*pairs, strict=True))
+    ratios = sorted(a / b for a, b in pairs)
+    return (
+        f"{ours:.2f} against {plain:.2f} us, in one process that has the pages of both and goes "
+        f"from one to the other each 64 faults; median of {len(pairs)} processes, from "
+        f"{ratios[0]:.3f} to {ratios[-1]:.3f}"
+    )
 
 
 class Bench:
@@ -204,36 +216,44 @@ class Bench:
             "program goes on; pages that it writes meanwhile are not copied",
         )
 
-    def cost_pair(self, write: int, plain_first: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The same accesses with copies, and without."""
-        ways = ("none", COPIES) if plain_first else (COPIES, "none")
-        found = {way: access(self.scale, self.place(), way, write) for way in ways}
-        return found[COPIES], found["none"]
+    def turns(self, ours: Way, plain: Way, number: int) -> list[tuple[float, float]]:
+        """Median read faults of both, in us, in processes that have the pages of both."""
+        found = []
+        for n in range(3 * self.scale.repeat):
+            order = (ours, plain) if n % 2 else (plain, ours)
+            figures = drills.beside(self.scale, self.place(), *order, number)
+            ns = ("ns", "ns_0") if n % 2 else ("ns_0", "ns")
+            found.append((figures[ns[0]]["p50"] / 1000, figures[ns[1]]["p50"] / 1000))
+        return found
 
-    def cost(self, id_: str) -> report.Row:
-        write = 0 if id_ == "read-cost" else 50
-        # one pair in five is off by a tenth, one way or the other
-        pairs = [self.cost_pair(write, n % 2 == 1) for n in range(3 * self.scale.repeat)]
-        if id_ == "read-cost":
-            ours = [p[0]["ns"]["p50"] for p in pairs]
-            plain = [p[1]["ns"]["p50"] for p in pairs]
-            unit, better = "us", 1000.0
-        else:
-            ours = [p[0]["touches_per_s"] for p in pairs]
-            plain = [p[1]["touches_per_s"] for p in pairs]
-            unit, better = "touches a second", 1.0
-        value = report.median([a / b for a, b in zip(ours, plain, strict=True)])
-        ok = value <= 1.02 if id_ == "read-cost" else value >= 0.85
+    def reads(self, id_: str) -> report.Row:
+        pairs = self.turns(Way(redundancy=COPIES), Way(), 2)
+        value = report.median([ours / plain for ours, plain in pairs])
         return row(
             id_,
             value,
-            ok,
-            f"{report.median(ours) / better:.1f} against {report.median(plain) / better:.1f} {unit}"
-            f"; medians of {len(pairs)} pairs, either one first in turn. Random pages of "
-            f"{4 * self.scale.budget >> 20} MiB, a quarter direct, one thread, {write} % writes, "
-            "two donors over TCP in the clear",
+            value <= 1.02,
+            f"{medians(pairs)}. Random pages of {4 * self.scale.budget >> 20} MiB each, a quarter "
+            "direct, one thread, no writes, two donors over TCP in the clear",
         )
 
+    def writes(self, id_: str) -> report.Row:
+        ours, plain = [], []
+        for n in range(3 * self.scale.repeat):
+            ways = ("none", COPIES) if n % 2 else (COPIES, "none")
+            found = {way: access(self.scale, self.place(), way, 50) for way in ways}
+            ours.append(found[COPIES]["touches_per_s"])
+            plain.append(found["none"]["touches_per_s"])
+        value = report.median([a / b for a, b in zip(ours, plain, strict=True)])
+        return row(
+            id_,
+            value,
+            value >= 0.85,
+            f"{report.median(ours):.0f} against {report.median(plain):.0f} touches a second; "
+            f"medians of {len(ours)} pairs of runs, either first in turn. Random pages of "
+            f"{4 * self.scale.budget >> 20} MiB, a quarter direct, one thread, 50 % writes, "
+            "two donors over TCP in the clear",
+        )
 
     def sums(self, id_: str) -> report.Row:
         runs = [
@@ -254,23 +274,15 @@ class Bench:
         )
 
     def seal(self, id_: str) -> report.Row:
-        pairs = [
-            tuple(
-                access(self.scale, self.place(), "none", 0, number=1, encrypt=True, seal=on)
-                for on in (True, False)
-            )
-            for _ in range(self.scale.repeat)
-        ]
-        ours, tls = ([p[i]["ns"]["p50"] / 1000 for p in pairs] for i in (0, 1))
-        value = report.median([a / b for a, b in zip(ours, tls, strict=True)])
+        pairs = self.turns(Way(encrypt=True, seal=True), Way(encrypt=True), 1)
+        value = report.median([sealed / tls for sealed, tls in pairs])
         return row(
             id_,
             value,
             value <= 1,
-            f"{report.median(ours):.2f} sealed, over connections without TLS, "
-            f"{report.median(tls):.2f} us with TLS and not sealed; medians of {self.scale.repeat} "
-            f"pairs, alternating. One donor, no copies, random pages of "
-            f"{4 * self.scale.budget >> 20} MiB, a quarter direct, one thread, no writes",
+            f"Sealed over connections without TLS, against TLS and not sealed: {medians(pairs)}. "
+            f"One donor, no copies, random pages of {4 * self.scale.budget >> 20} MiB each, a "
+            "quarter direct, one thread, no writes",
         )
 
     def metadata(self, id_: str) -> report.Row:
@@ -352,8 +364,8 @@ def measures(
         "restart-donor": bench.restart,
         "restart-hostd": bench.hostd,
         "rebuild": bench.rebuild,
-        "read-cost": bench.cost,
-        "write-cost": bench.cost,
+        "read-cost": bench.reads,
+        "write-cost": bench.writes,
         "sum-cost": bench.sums,
         "seal-cost": bench.seal,
         "metadata": bench.metadata,
