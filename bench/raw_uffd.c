@@ -11,6 +11,13 @@
  *   default  nothing pinned, handler sleeps in poll()
  *   same     both on one CPU, handler sleeps in read()
  *   spin     one CPU each, handler never sleeps
+ *
+ * With several threads each has a handler, and the faults of all in a second are
+ * printed, the best that a pager can do for them:
+ *   apart    each has memory and a userfaultfd of its own
+ *   striped  the same, but each thread touches the memory of all
+ *   shared   all memory is of one userfaultfd, which all handlers read
+ * With "same" each thread and its handler have a CPU of their own.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,11 +31,28 @@
 
 #include "common.h"
 
-enum placement { DEFAULT, SAME, SPIN };
+#define THREADS_MAX 16u
 
-static int uffd;
+enum placement { DEFAULT, SAME, SPIN };
+enum sharing { APART, STRIPED, SHARED };
+
+/* A thread that touches pages, and its handler. */
+struct pair {
+	pthread_t handler, toucher;
+	unsigned int id;
+	int uffd;
+	char *memory;
+	uint32_t *order, *ns; /* of each page */
+	uint64_t start, end;
+};
+
 static enum placement placement;
+static enum sharing sharing;
+static unsigned int threads = 1;
 static char *source;
+static size_t pages = 16384;
+static pthread_barrier_t barrier;
+static struct pair pairs[THREADS_MAX];
 
 static int uffd_open(void)
 {
@@ -44,10 +68,14 @@ static int uffd_open(void)
 	return fd;
 }
 
-static void *handler_run(void *unused)
+static void *handler_run(void *arg)
 {
-	(void)unused;
-	bench_pin(placement == SAME ? 0 : placement == SPIN ? 1 : -1);
+	const struct pair *pair = arg;
+	int uffd = pair->uffd;
+
+	bench_pin(placement == SAME ? (int)pair->id :
+		  placement == SPIN ? 1 :
+				      -1);
 	for (;;) {
 		struct uffd_msg m;
 
@@ -71,69 +99,131 @@ static void *handler_run(void *unused)
 	return NULL;
 }
 
-int main(int argc, char **argv)
+static void *memory_get(size_t bytes)
 {
-	static const char *const names[] = { "default", "same", "spin" };
-	size_t pages = argc > 2 ? strtoul(argv[2], NULL, 0) : 16384;
-	size_t bytes = pages * PAGE;
-	pthread_t thread;
-
-	for (placement = DEFAULT; placement <= SPIN; placement++)
-		if (argc > 1 && !strcmp(argv[1], names[placement]))
-			break;
-	if (placement > SPIN || pages < 100)
-		die("usage: raw_uffd default|same|spin [pages >= 100]");
-
-	uint32_t *ns = malloc(pages * sizeof(*ns));
-	source = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	char *g = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+	void *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (!ns || source == MAP_FAILED || g == MAP_FAILED)
-		die("no memory");
-	madvise(g, bytes, MADV_NOHUGEPAGE);
-	bench_page_fill(source, 1, CONTENT_RANDOM);
-	memset(ns, 1, pages * sizeof(*ns));
 
-	uffd = uffd_open();
+	if (m == MAP_FAILED)
+		die("no memory");
+	return m;
+}
+
+static void pair_make(struct pair *pair, int uffd)
+{
+	size_t bytes = pages * PAGE;
+	uint64_t seed = 42 + pair->id;
+
+	pair->uffd = uffd;
+	pair->memory = memory_get(bytes);
+	pair->order = memory_get(pages * sizeof(*pair->order));
+	pair->ns = memory_get(pages * sizeof(*pair->ns));
+	madvise(pair->memory, bytes, MADV_NOHUGEPAGE);
+	memset(pair->ns, 1, pages * sizeof(*pair->ns));
+	for (uint32_t i = 0; i < pages; i++)
+		pair->order[i] = i;
+	for (size_t i = pages - 1; i > 0; i--) {
+		size_t j = bench_rand(&seed) % (i + 1);
+		uint32_t t = pair->order[i];
+
+		pair->order[i] = pair->order[j];
+		pair->order[j] = t;
+	}
+
 	struct uffdio_register r = {
-		.range = { .start = (uintptr_t)g, .len = bytes },
+		.range = { .start = (uintptr_t)pair->memory, .len = bytes },
 		.mode = UFFDIO_REGISTER_MODE_MISSING,
 	};
 	if (ioctl(uffd, UFFDIO_REGISTER, &r))
 		die("UFFDIO_REGISTER: %s", strerror(errno));
-	bench_pin(placement == DEFAULT ? -1 : 0);
-	if (pthread_create(&thread, NULL, handler_run, NULL))
+	if (pthread_create(&pair->handler, NULL, handler_run, pair))
 		die("no thread");
+}
 
+/* The memory that a thread touches a page of: no page is touched by two. */
+static char *memory_of(const struct pair *pair, size_t page)
+{
+	return sharing == STRIPED ? pairs[(pair->id + page) % threads].memory :
+				    pair->memory;
+}
+
+static void *toucher_run(void *arg)
+{
+	struct pair *pair = arg;
+
+	bench_pin(placement == DEFAULT ? -1 : (int)pair->id);
 	/* The first pass fills page tables; the second is measured, in random order. */
 	for (size_t i = 0; i < pages; i++)
-		*(volatile char *)(g + i * PAGE);
-	madvise(g, bytes, MADV_DONTNEED);
-
-	uint64_t seed = 42;
-	uint32_t *order = malloc(pages * sizeof(*order));
-	if (!order)
-		die("no memory");
-	for (uint32_t i = 0; i < pages; i++)
-		order[i] = i;
-	for (size_t i = pages - 1; i > 0; i--) {
-		size_t j = bench_rand(&seed) % (i + 1);
-		uint32_t t = order[i];
-
-		order[i] = order[j];
-		order[j] = t;
-	}
+		*(volatile char *)(pair->memory + i * PAGE);
+	madvise(pair->memory, pages * PAGE, MADV_DONTNEED);
+	pthread_barrier_wait(&barrier);
+	pair->start = bench_now_ns();
 	for (size_t i = 0; i < pages; i++) {
-		volatile char *p = g + (size_t)order[i] * PAGE;
+		size_t page = pair->order[i];
+		volatile char *p = memory_of(pair, page) + page * PAGE;
 		uint64_t t = bench_now_ns();
 
 		*p;
-		ns[i] = (uint32_t)(bench_now_ns() - t);
+		pair->ns[i] = (uint32_t)(bench_now_ns() - t);
 	}
-	printf("{\"placement\":\"%s\",", names[placement]);
-	bench_percentiles_print("ns", ns, pages);
+	pair->end = bench_now_ns();
+	return NULL;
+}
+
+/* Which of the names; their number if none. */
+static unsigned int choice(const char *name, const char *const *names,
+			   unsigned int nr)
+{
+	unsigned int i = 0;
+
+	while (i < nr && strcmp(name, names[i]))
+		i++;
+	return i;
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const placements[] = { "default", "same", "spin" };
+	static const char *const sharings[] = { "apart", "striped", "shared" };
+	double per_s = 0;
+	int uffd = -1;
+
+	placement = argc > 1 ? choice(argv[1], placements, 3) : 3;
+	if (argc > 2)
+		pages = strtoul(argv[2], NULL, 0);
+	if (argc > 4) {
+		threads = (unsigned int)strtoul(argv[3], NULL, 0);
+		sharing = choice(argv[4], sharings, 3);
+	}
+	if (placement > SPIN || pages < 100 || sharing > SHARED || !threads ||
+	    threads > (placement == SPIN ? 1 : THREADS_MAX))
+		die("usage: raw_uffd default|same|spin [PAGES >= 100 [THREADS apart|striped|shared]]; spin: one thread");
+
+	source = memory_get(PAGE);
+	bench_page_fill(source, 1, CONTENT_RANDOM);
+	if (pthread_barrier_init(&barrier, NULL, threads))
+		die("no barrier");
+	for (unsigned int i = 0; i < threads; i++) {
+		if (!i || sharing != SHARED)
+			uffd = uffd_open();
+		pairs[i].id = i;
+		pair_make(&pairs[i], uffd);
+	}
+	for (unsigned int i = 0; i < threads; i++)
+		if (pthread_create(&pairs[i].toucher, NULL, toucher_run,
+				   &pairs[i]))
+			die("no thread");
+	for (unsigned int i = 0; i < threads; i++) {
+		const struct pair *pair = &pairs[i];
+
+		pthread_join(pair->toucher, NULL);
+		per_s +=
+			(double)pages * 1e9 / (double)(pair->end - pair->start);
+	}
+	printf("{\"placement\":\"%s\",\"threads\":%u,\"sharing\":\"%s\",\"faults_per_s\":%.0f,",
+	       placements[placement], threads, sharings[sharing], per_s);
+	bench_percentiles_print("ns", pairs[0].ns, pages);
 	printf("}\n");
 	fflush(stdout);
-	_exit(0);	/* the handler sleeps in read() */
+	_exit(0); /* the handlers sleep in read() */
 }

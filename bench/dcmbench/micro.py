@@ -475,6 +475,19 @@ def stride_against_zram(ctx: Context, algorithm: str) -> Row:
 # ---- two threads ----
 
 
+def raw_scale(ctx: Context) -> dict[str, float]:
+    """Bare faults a second of two threads over one's; each has a CPU, and its handler there."""
+    found: dict[str, list[float]] = {"one": [], "apart": [], "striped": [], "shared": []}
+    for _ in range(ctx.repeat):
+        for way, rates in found.items():
+            more = ("1", "apart") if way == "one" else ("2", way)
+            argv: list[str | os.PathLike[str]] = [ctx.program("raw_uffd"), "same"]
+            argv += [str(ctx.pages), *more]
+            rates.append(float(str(host.run(argv, timeout=TIMEOUT).json()["faults_per_s"])))
+    one = median(found.pop("one"))
+    return {way: median(rates) / one for way, rates in found.items()}
+
+
 def scale(ctx: Context) -> Row:
     """Faults a second of two threads over one's; with all memory direct, touches a second."""
     if (os.cpu_count() or 1) < 2:
@@ -503,6 +516,7 @@ def scale(ctx: Context) -> Row:
     of = {way: {n: median(v) for n, v in by.items()} for way, by in rates.items()}
     ratios = {way: v[2] / v[1] for way, v in of.items()}
     one, two, ratio = of["shm"][1], of["shm"][2], ratios["shm"]
+    bare = raw_scale(ctx)
     detail = (
         f"value is the ratio: {two:.0f} faults a second with two threads, {one:.0f} with one, "
         f"donor on this host by shared memory, in the clear, reads, nothing pinned, "
@@ -511,10 +525,12 @@ def scale(ctx: Context) -> Row:
         f"({busy[2]:.2f} busy). By TCP {ratios['tcp']:.2f} ({of['tcp'][2]:.0f} over "
         f"{of['tcp'][1]:.0f}), under TLS {ratios['tls']:.2f} ({of['tls'][2]:.0f} over "
         f"{of['tls'][1]:.0f}); with all memory direct, touches a second, {ratios['direct']:.2f}. "
-        f"Limits: at two busy CPUs no more can be had than twice one "
-        f"CPU's worth, less what sharing adds to each fault (a TLB flush that interrupts the "
-        f"other CPU, mmap and page-table locks, contended wake-ups); below that, waiting for "
-        f"wake-ups."
+        f"Limits: RAW of two threads over one's, pages installed and nothing else, each thread "
+        f"and its handler on a CPU of their own: {bare['shared']:.2f} on one userfaultfd that "
+        f"both handlers read, as here; {bare['striped']:.2f} with one for each half of the "
+        f"memory, since a fault then often wakes the handler on the other CPU; "
+        f"{bare['apart']:.2f} with one for each thread, if no thread touches the other's memory. "
+        f"Here evictions add TLB flushes, which interrupt the other CPU."
     )
     if ratio < 1.6:
         detail += missed(
@@ -526,6 +542,7 @@ def scale(ctx: Context) -> Row:
         "unit": "two threads over one",
         "columns": {k: round(v, 3) for k, v in ratios.items()},
         "per_second": {way: {str(n): round(r) for n, r in v.items()} for way, v in of.items()},
+        "raw": {way: round(v, 3) for way, v in bare.items()},
     }
     return row("scale-2", ratio, ratio >= 1.6, detail, raw_figures)
 
