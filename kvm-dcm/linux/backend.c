@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * backend.c - the core's ops in the kernel: map blocks in page tables, unmap
+ * backend.c - the core's ops in the kernel: map blocks in page tables
  *
  * A block is "mapped" for the core when its frames may be in page tables. They
  * get there lazily: the faulting thread maps its page, and the rest of the
  * block around it in the same page tables; other processes that map the file,
  * and KVM, find a mapped block by a fault of their own, which costs no I/O
- * (reveal). Unmapping is from all page tables at once: the file's reverse map
- * covers every process, and KVM follows by its MMU notifier.
+ * (reveal). unmap.c takes them out again.
  *
  * Code that drops a mapping leaves on the page whether it was touched or
  * written: page tables by their accessed and dirty bits, KVM by those of its
@@ -15,12 +14,6 @@
  * first write faults (but in a VMM: dcmfs_vm_guest_ops), and nothing is
  * guessed: a page that the core predicts written (its writable mask) is dirty
  * here only if it was written.
- *
- * Unmapping against faulting: a fault gets its page locked, and the page stays
- * locked until it is in the page table. Unmapping tries all locks of a block
- * first, then unmaps, then checks reference counts: one more than the VM's is
- * I/O, or an access that just looked the page up; the block then stays, with
- * the marks on its pages, and faults find it as any mapped block.
  */
 #include <linux/delay.h>
 #include <linux/highmem.h>
@@ -40,11 +33,6 @@ const struct address_space_operations dcmfs_aops = {
 static struct page *page_of(const struct dcm_lane *lane, u32 gfn)
 {
 	return pfn_to_page(pd_of(lane->vm, gfn)->frame);
-}
-
-static struct folio *frame_at(const struct dcm_pd *pd)
-{
-	return dcmfs_frame_folio(pfn_to_page(pd->frame));
 }
 
 /** dcmfs_frame_put_under() - make @page the frame of @gfn */
@@ -339,7 +327,7 @@ static int op_hide(struct dcm_lane *lane, u32 gfn, bool dirty)
 		put_page(page);
 		return -EBUSY;
 	}
-	if (!folio_mapped(frame_at(pd_of(lane->vm, gfn))))
+	if (!folio_mapped(dcmfs_frame_at(pd_of(lane->vm, gfn))))
 		return 1;
 	unmap_mapping_pages(lane_vm(lane)->inode->i_mapping, gfn, 1, false);
 	return 0;
@@ -349,100 +337,6 @@ static void op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	/* No page is write-protected here: dcm_fault() gets no DCM_FF_WP. */
 	WARN_ON_ONCE(1);
-}
-
-static void frames_unlock(const struct dcm_pd *pd, unsigned int nr)
-{
-	while (nr--)
-		folio_unlock(frame_at(&pd[nr]));
-}
-
-/* Lock all pages of a block if only mappings use them; else lock none. */
-static bool frames_lock_idle(const struct dcm_pd *pd, unsigned int nr)
-{
-	unsigned int i;
-
-	for (i = 0; i < nr; i++) {
-		struct folio *folio = frame_at(&pd[i]);
-
-		if (!folio_trylock(folio))
-			break;
-		if (folio_ref_count(folio) != 1 + folio_mapcount(folio)) {
-			folio_unlock(folio);
-			break;
-		}
-	}
-	if (i == nr)
-		return true;
-	frames_unlock(pd, i);
-	return false;
-}
-
-static void pages_unmap(struct dcm_lane *lane, u32 gfn, unsigned int nr)
-{
-	unmap_mapping_pages(lane_vm(lane)->inode->i_mapping, gfn, nr, false);
-}
-
-/* Unmapped and locked: take all of the block's pages, or none. */
-static void frames_collect(struct dcm_lane *lane, struct dcm_unmap *v)
-{
-	const struct dcm_pd *pd = pd_of(lane->vm, v->gfn);
-	unsigned int nr = 1u << v->order, i;
-	struct page *next = NULL;
-
-	for (i = 0; i < nr; i++)
-		if (folio_ref_count(frame_at(&pd[i])) != 1)
-			v->err = -EBUSY;
-	for (i = nr; i-- && !v->err;) {
-		struct page *page = pfn_to_page(pd[i].frame);
-		bool touched;
-
-		if (dcmfs_frame_used(page, &touched))
-			v->dirty |= (u16)(1u << i);
-		if (touched)
-			v->touched |= (u16)(1u << i);
-		v->observed |= (u16)(1u << i);
-		set_page_private(page, (unsigned long)next);
-		next = page;
-	}
-	frames_unlock(pd, nr);
-	if (v->err)
-		return;
-	if (v->drop && !v->dirty)
-		dcmfs_chain_free(lane, next, nr);
-	else
-		v->frame = (u32)page_to_pfn(next);
-}
-
-static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
-		     unsigned int nr)
-{
-	unsigned int i, from, end;
-
-	for (i = 0; i < nr; i++)
-		if ((dcmfs_huge_there(lane_vm(lane), v[i].gfn) &&
-		     dcmfs_huge_apart(lane, v[i].gfn, 1u << v[i].order)) ||
-		    !frames_lock_idle(pd_of(lane->vm, v[i].gfn),
-				      1u << v[i].order))
-			v[i].err = -EBUSY;
-	dcmfs_jitter(DCMFS_AT_UNMAP);
-	/* Adjacent blocks together: one walk, one flush, one notification. */
-	for (i = 0; i < nr; i = end) {
-		u32 pages = 1u << v[i].order;
-
-		from = i;
-		end = i + 1;
-		if (v[i].err)
-			continue;
-		while (end < nr && !v[end].err &&
-		       v[end].gfn == v[from].gfn + pages)
-			pages += 1u << v[end++].order;
-		pages_unmap(lane, v[from].gfn, pages);
-	}
-	dcmfs_jitter(DCMFS_AT_UNMAPPED);
-	for (i = 0; i < nr; i++)
-		if (!v[i].err)
-			frames_collect(lane, &v[i]);
 }
 
 static u16 op_zero_mask(struct dcm_lane *lane, u32 frame, unsigned int order,
@@ -477,42 +371,6 @@ static void *op_frame_data(struct dcm_lane *lane, u32 frame, unsigned int nr)
 static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 {
 	dcmfs_chain_free(lane, pfn_to_page(frame), 1u << order);
-}
-
-/* A page that was just looked up is kept, but no longer the file's. */
-static void pages_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
-{
-	u32 i;
-
-	for (i = 0; i < nr; i++)
-		lock_page(page_of(lane, gfn + i));
-	dcmfs_jitter(DCMFS_AT_DISCARD);
-	pages_unmap(lane, gfn, nr);
-	for (i = 0; i < nr; i++) {
-		struct page *page = page_of(lane, gfn + i);
-
-		/* For threads that wait to write: dcmfs_mkwrite() */
-		dcmfs_frame_folio(page)->mapping = NULL;
-		unlock_page(page);
-		pd_of(lane->vm, gfn + i)->frame = DCM_NIL;
-		dcmfs_frame_free(lane, page);
-	}
-}
-
-/* No more pages than a block has are locked at a time. */
-static void op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
-{
-	u32 end = gfn + nr, n;
-
-	for (; gfn < end; gfn += n) {
-		n = dcmfs_huge_discard(lane, gfn, end - gfn);
-		if (n)
-			continue;
-		n = dcmfs_huge_there(lane_vm(lane), gfn) ?
-			    1 :
-			    min(end - gfn, DCM_BLOCK_MAX - gfn % DCM_BLOCK_MAX);
-		pages_discard(lane, gfn, n);
-	}
 }
 
 /* Whether an extent has a slab that takes writes. */
@@ -605,7 +463,7 @@ const struct dcm_ops dcmfs_ops = {
 	.reveal = op_reveal,
 	.hide = op_hide,
 	.unprotect = op_unprotect,
-	.unmap = op_unmap,
+	.unmap = dcmfs_op_unmap,
 	.wake = op_wake,
 	.zero_mask = op_zero_mask,
 	.sum = dcmfs_op_sum,
@@ -614,7 +472,7 @@ const struct dcm_ops dcmfs_ops = {
 	.wrong = dcmfs_op_wrong,
 	.frame_data = op_frame_data,
 	.release = op_release,
-	.discard = op_discard,
+	.discard = dcmfs_op_discard,
 	.io_post = dcmfs_io_post,
 	.io_flush = dcmfs_io_flush,
 	.io_poll = dcmfs_io_poll,

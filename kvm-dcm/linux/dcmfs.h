@@ -6,7 +6,8 @@
  * given a size and freed with its inode. It is the kernel's pager of the core:
  *
  *	fault.c   a page fault of QEMU, KVM or vhost: calls the core on a lane
- *	backend.c the core's ops: mapping and unmapping blocks
+ *	backend.c the core's ops: mapping blocks
+ *	unmap.c   the core's ops: unmapping and discarding blocks
  *	frame.c   page frames, their chains, the reserve
  *	huge.c    2 MiB in one page of the host's, until a part of it leaves
  *	slab.c    slabs: attached, moved, lost; I/O on those of this host
@@ -314,6 +315,11 @@ static inline struct folio *dcmfs_frame_folio(struct page *page)
 	return (struct folio *)page;
 }
 
+static inline struct folio *dcmfs_frame_at(const struct dcm_pd *pd)
+{
+	return dcmfs_frame_folio(pfn_to_page(pd->frame));
+}
+
 static inline struct page *dcmfs_chain_next(struct page *page)
 {
 	return (struct page *)page_private(page);
@@ -326,6 +332,11 @@ void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent);
 u32 dcmfs_wanting(struct dcmfs_vm *vm, u32 first);
 void dcmfs_frames_drop(struct dcmfs_vm *vm);
 void dcmfs_frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page);
+
+/* unmap.c */
+void dcmfs_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
+		    unsigned int nr);
+void dcmfs_op_discard(struct dcm_lane *lane, u32 gfn, u32 nr);
 
 /* huge.c */
 static inline u32 dcmfs_span_of(u32 gfn)
