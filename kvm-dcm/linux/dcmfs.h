@@ -242,6 +242,7 @@ struct dcmfs_vm {
 	wait_queue_head_t events;
 	unsigned long *frozen;
 	const struct file *freezer;
+	unsigned long thaw_at;
 	bool handed;
 	atomic_t *write_counts;
 	struct mutex freeze_lock;
@@ -471,6 +472,7 @@ static inline bool dcmfs_frozen(const struct dcmfs_vm *vm, u32 gfn)
 
 bool dcmfs_extent_frozen(const struct dcmfs_vm *vm, u32 extent);
 void dcmfs_freeze_end(struct dcmfs_vm *vm, const struct file *file);
+bool dcmfs_thaw_due(struct dcmfs_vm *vm);
 int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 	       const struct dcmfs_range *r);
 int dcmfs_sync(struct dcmfs_vm *vm, struct dcmfs_range *r);

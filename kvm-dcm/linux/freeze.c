@@ -18,9 +18,12 @@
  * it busy, and retries. Syncing unmaps mapped pages.
  *
  * Frozen pages belong to one open file, and are thawed when that is closed: a
- * control plane that is killed holds up no access. Nobody knows then what a worker has
- * done to them, so where there are copies it is reverted first. While a page of an
- * extent is frozen, its pages are not moved off its slab, nor copied (slab.c).
+ * control plane that is killed holds up no access for long. Nobody knows then what a
+ * worker has done to them, so where there are copies it is reverted first. The worker
+ * goes on until its donor hears that the control plane is gone, so pages that it may
+ * change stay frozen for GRACE more: an access could change them too, and one of the
+ * two changes would be lost. While a page of an extent is frozen, its pages are not
+ * moved off its slab, nor copied (slab.c).
  *
  * A file is sparse: syncing adds descriptors for pages that never had any, as
  * a fault does. It is done step by step under the discard lane, so that they
@@ -36,6 +39,11 @@
 
 #define STEP_PAGES	4096u /* synced before other threads get the lane */
 #define BUSY_TRIES	200u /* a page in use by I/O: mostly for a moment only */
+/* A donor ends a worker some ms after its host's end. */
+#define GRACE		(HZ * 3 / 10)
+
+/* Freezes in place of a file that was closed, during GRACE. */
+#define NO_FILE		((const struct file *)1)
 
 static_assert(STEP_PAGES % DCM_PDS_PAGES == 0, "steps are whole chunks");
 
@@ -78,15 +86,39 @@ static void freeze_end(struct dcmfs_vm *vm, const struct file *file,
 	if (READ_ONCE(vm->freezer) != file)
 		return;
 	mutex_lock(&vm->freeze_lock);
-	if (vm->freezer == file) {
-		if (closed && vm->handed)
-			dcmfs_revert_frozen(vm);
+	if (vm->freezer == file && closed && vm->handed) {
+		dcmfs_revert_frozen(vm);
+		WRITE_ONCE(vm->thaw_at, jiffies + GRACE);
+		WRITE_ONCE(vm->freezer, NO_FILE);
+		dcmfs_kick(vm);
+	} else if (vm->freezer == file) {
 		pages_thaw(vm);
 	}
 	mutex_unlock(&vm->freeze_lock);
 }
 
-/** dcmfs_freeze_end() - an open file is closed: thaw the pages it froze */
+/**
+ * dcmfs_thaw_due() - thaw what a file that was closed has frozen, if it is time
+ * @vm: the VM
+ *
+ * Called by the VM's thread, which must not wait for the mutex.
+ *
+ * Return: whether to call it again soon.
+ */
+bool dcmfs_thaw_due(struct dcmfs_vm *vm)
+{
+	if (READ_ONCE(vm->freezer) != NO_FILE)
+		return false;
+	if (time_before(jiffies, READ_ONCE(vm->thaw_at)) ||
+	    !mutex_trylock(&vm->freeze_lock))
+		return true;
+	if (vm->freezer == NO_FILE)
+		pages_thaw(vm);
+	mutex_unlock(&vm->freeze_lock);
+	return false;
+}
+
+/** dcmfs_freeze_end() - an open file is closed: thaw the pages it froze, soon */
 void dcmfs_freeze_end(struct dcmfs_vm *vm, const struct file *file)
 {
 	freeze_end(vm, file, true);
@@ -136,7 +168,8 @@ int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 		return -EINVAL;
 	if (mutex_lock_killable(&vm->freeze_lock))
 		return -EINTR;
-	if (vm->freezer && vm->freezer != file)
+	/* What a closed file froze becomes the next one's. */
+	if (vm->freezer && vm->freezer != file && vm->freezer != NO_FILE)
 		err = -EBUSY;
 	/* Allocated once, a bit for 64 KiB. */
 	if (!err && !vm->frozen) {

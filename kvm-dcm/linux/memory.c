@@ -232,6 +232,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 		mutex_unlock(&lane->lock);
 		dcmfs_links_reap(vm, lane, dead);
 	}
+	pending |= dcmfs_thaw_due(vm);
 	/* Over budget, because evictions wait for a slab. */
 	return pending || atomic_read(&vm->wanted);
 }

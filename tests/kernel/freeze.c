@@ -289,6 +289,64 @@ static void freezers(void)
 	printf("freezers: right\n");
 }
 
+/* Kill a control plane that froze and synced a block for a worker. Returns when. */
+static uint64_t control_killed(void)
+{
+	char name[64], byte;
+	int ready[2], other, status;
+	uint64_t when;
+	pid_t pid;
+
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	if (pipe2(ready, O_CLOEXEC))
+		fail("pipe2");
+	pid = fork();
+	if (!pid) {
+		other = open(name, O_RDONLY);
+		no_error(range_ask(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0),
+			 "FREEZE");
+		no_error(range_ask(other, DCMFS_IOC_SYNC, 0, BLOCK, 0,
+				   LIMIT_MS),
+			 "SYNC");
+		while (write(ready[1], "", 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(ready[1]);
+	if (read(ready[0], &byte, 1) != 1)
+		fail("the child ended");
+	close(ready[0]);
+	when = now_ns();
+	kill(pid, SIGKILL);
+	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
+		fail("child: %#x", status);
+	return when;
+}
+
+/* Its donor ends the worker a little later: until then accesses wait. */
+static void worker_goes_on(void)
+{
+	const uint64_t at_least = 200000000;
+	uint64_t when;
+
+	put(6, 4);
+	when = control_killed();
+	slab_put(6, word(6, 5));
+	if (get(6) != word(6, 5))
+		fail("the worker's last change is lost: %#jx",
+		     (uintmax_t)get(6));
+	if (now_ns() - when < at_least)
+		fail("an access after %ju ns", (uintmax_t)(now_ns() - when));
+	/* The next control plane does not wait. */
+	control_killed();
+	range_freeze(0, BLOCK);
+	slab_put(6, word(6, 6));
+	range_freeze(0, 0);
+	if (get(6) != word(6, 6))
+		fail("page 6 has %#jx", (uintmax_t)get(6));
+	printf("worker goes on: right\n");
+}
+
 /* What is not synced is what is left, from the page that is why. */
 static void left_over(int file, int err, uint64_t first, uint32_t limit_ms)
 {
@@ -580,6 +638,7 @@ int freeze(int argc, char **argv)
 	frozen();
 	kept();
 	freezers();
+	worker_goes_on();
 	killed();
 	stays();
 	write_counts();
