@@ -356,6 +356,7 @@ class Disk:
     before: float
     after: float
     gap_s: float
+    gap_before_s: float
     lost_pages: int
     mapped_bytes: int
 
@@ -373,11 +374,13 @@ def disk(s: Scale, folder: Path) -> Disk:
         wait(load, sampler, lambda st: all(d["state"] == "lost" for d in st["donors"][:3]))
         time.sleep(max(0.0, killed + s.window_s - time.monotonic()))
         load.check()
+        before = load.between(begin, begin + s.window_s)
         after = load.between(killed, killed + s.window_s)
         return Disk(
-            rate(load.between(begin, begin + s.window_s), s.window_s),
+            rate(before, s.window_s),
             rate(after, s.window_s),
             longest(after),
+            longest(before),
             sampler.last["lost_pages"],
             sampler.last["extents"]["mapped"] * SLAB_MIB << 20,
         )

@@ -153,8 +153,10 @@ class Bench:
             not d.lost_pages,
             f"No page wrong (each touch checks) of {d.mapped_bytes >> 20} MiB. {d.before:.0f} "
             f"touches a second before, written to memory and a file each, {d.after:.0f} after, "
-            f"from the file of one disk; longest stop {d.gap_s:.2f} s. redundancy = disk, three "
-            "donors of memory and one of files over TCP in the clear, half writes",
+            f"from one disk's file; longest stop {d.gap_s:.2f} s, before {d.gap_before_s:.2f}; "
+            "a write-back waits for both copies for up to 10 s (thin_after), so that no page "
+            "is on one donor of memory alone. redundancy = disk, three donors of memory and one of "
+            "files over TCP in the clear, half writes",
             dataclasses.asdict(d),
         )
 
