@@ -205,9 +205,10 @@ struct dcmfs_vm_slab {
  * @events: for poll() on @wanted
  * @frozen: blocks whose accesses wait, a bit each; %NULL: there never were any
  * @freezer: the open file that froze them, if any are frozen
+ * @thaw_at: if that file was closed: when what it froze is thawed, in jiffies
  * @handed: since then pages have been synced for a worker that may change them
  * @write_counts: of each 64 KiB; %NULL: never asked for
- * @freeze_lock: guards the four, and has pages stay frozen
+ * @freeze_lock: guards the five, and has pages stay frozen
  * @thread: finishes what faults leave behind, and balances
  * @work: it waits here
  * @kicked: there is something to do

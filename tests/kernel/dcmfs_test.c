@@ -41,6 +41,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -135,6 +136,31 @@ int file_make(const char *dir, off_t size)
 	if (ftruncate(fd, size))
 		fail("ftruncate to %jd: %s", (intmax_t)size, strerror(errno));
 	return fd;
+}
+
+int file_again(int fd)
+{
+	char name[64];
+	int other;
+
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	other = open(name, O_RDONLY | O_CLOEXEC);
+	if (other < 0)
+		fail("%s: %s", name, strerror(errno));
+	return other;
+}
+
+void by_killed(int fd, void (*run)(int other))
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		run(file_again(fd));
+		raise(SIGKILL);
+	}
+	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
+		fail("child: %#x", status);
 }
 
 char *map_shared(int fd, size_t size)

@@ -22,6 +22,10 @@ void catch_bus(void);
 bool readable(volatile const char *p);
 long majors(void);
 int file_make(const char *dir, off_t size);
+/* Open the file once more, to read. */
+int file_again(int fd);
+/* A process of its own, with the file open once more, that is killed in the end. */
+void by_killed(int fd, void (*run)(int other));
 char *map_shared(int fd, size_t size);
 int range_ask(int fd, unsigned long cmd, uint64_t first, uint64_t pages,
 	  uint32_t flags, uint32_t limit_ms);

@@ -253,16 +253,15 @@ static void kept(void)
 }
 
 /* A process that ends thaws what it froze. */
+static void freeze_all(int file)
+{
+	no_error(range_ask(file, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0), "FREEZE");
+}
+
 static void freezers(void)
 {
-	char name[64];
-	int other, status;
-	pid_t pid;
+	int other = file_again(fd);
 
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-	other = open(name, O_RDONLY | O_CLOEXEC);
-	if (other < 0)
-		fail("%s: %s", name, strerror(errno));
 	range_freeze(0, PAGES);
 	if (range_ask(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0) != EBUSY)
 		fail("two freeze");
@@ -272,73 +271,47 @@ static void freezers(void)
 	if (range_ask(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0) != EBUSY)
 		fail("another let go");
 	range_freeze(0, 0);
-	no_error(range_ask(other, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0),
-		 "nobody freezes");
+	/* Now nobody freezes. */
+	freeze_all(other);
 	close(other);
 	get(0);
-	pid = fork();
-	if (!pid) {
-		other = open(name, O_RDONLY);
-		no_error(range_ask(other, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0),
-			 "FREEZE");
-		raise(SIGKILL);
-	}
-	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
-		fail("child: %#x", status);
+	by_killed(fd, freeze_all);
 	get(PAGES - 1);
 	printf("freezers: right\n");
 }
 
-/* Kill a control plane that froze and synced a block for a worker. Returns when. */
-static uint64_t control_killed(void)
-{
-	char name[64], byte;
-	int ready[2], other, status;
-	uint64_t when;
-	pid_t pid;
+/* When a control plane that hands a block to a worker is about to be killed. */
+static volatile uint64_t *killed_at;
 
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-	if (pipe2(ready, O_CLOEXEC))
-		fail("pipe2");
-	pid = fork();
-	if (!pid) {
-		other = open(name, O_RDONLY);
-		no_error(range_ask(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0),
-			 "FREEZE");
-		no_error(range_ask(other, DCMFS_IOC_SYNC, 0, BLOCK, 0,
-				   LIMIT_MS),
-			 "SYNC");
-		while (write(ready[1], "", 1) == 1)
-			pause();
-		_exit(1);
-	}
-	close(ready[1]);
-	if (read(ready[0], &byte, 1) != 1)
-		fail("the child ended");
-	close(ready[0]);
-	when = now_ns();
-	kill(pid, SIGKILL);
-	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
-		fail("child: %#x", status);
-	return when;
+static void hand_over(int file)
+{
+	no_error(range_ask(file, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0), "FREEZE");
+	no_error(range_ask(file, DCMFS_IOC_SYNC, 0, BLOCK, 0, LIMIT_MS),
+		 "SYNC");
+	*killed_at = now_ns();
 }
 
 /* Its donor ends the worker a little later: until then accesses wait. */
 static void worker_goes_on(void)
 {
 	const uint64_t at_least = 200000000;
-	uint64_t when;
+	uint64_t waited;
 
+	killed_at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (killed_at == MAP_FAILED)
+		fail("mmap: %s", strerror(errno));
 	put(6, 4);
-	when = control_killed();
+	by_killed(fd, hand_over);
 	slab_put(6, word(6, 5));
 	if (get(6) != word(6, 5))
 		fail("the worker's last change is lost: %#jx",
 		     (uintmax_t)get(6));
-	if (now_ns() - when < at_least)
-		fail("an access after %ju ns", (uintmax_t)(now_ns() - when));
+	waited = now_ns() - *killed_at;
+	if (waited < at_least)
+		fail("an access after %ju ns", (uintmax_t)waited);
 	/* The next control plane does not wait. */
-	control_killed();
+	by_killed(fd, hand_over);
 	range_freeze(0, BLOCK);
 	slab_put(6, word(6, 6));
 	range_freeze(0, 0);

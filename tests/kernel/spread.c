@@ -163,25 +163,6 @@ static void kept(void)
 	all_copied();
 }
 
-/* A process of its own, with the file open once more, that is killed in the end. */
-static void by_killed(void (*run)(int fd))
-{
-	char name[64];
-	int status, fd;
-	pid_t pid = fork();
-
-	if (!pid) {
-		snprintf(name, sizeof(name), "/proc/self/fd/%d", world.c.fd);
-		fd = open(name, O_RDONLY);
-		if (fd < 0)
-			fail("%s: %s", name, strerror(errno));
-		run(fd);
-		raise(SIGKILL);
-	}
-	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
-		fail("child: %#x", status);
-}
-
 static void half_spread(int fd)
 {
 	out(fd);
@@ -202,7 +183,7 @@ static void only_read(int fd)
 static void killed(void)
 {
 	copies_write(7);
-	by_killed(half_spread);
+	by_killed(world.c.fd, half_spread);
 	for (uint64_t i = 0; i < COPIES_PAGES; i++) {
 		uint64_t is =
 			((volatile uint64_t *)(world.mem + i * PAGE))[i % 512];
@@ -214,7 +195,7 @@ static void killed(void)
 		copies_fill(e);
 	copies_write(9);
 	control_squeeze(&world.c);
-	by_killed(only_read);
+	by_killed(world.c.fd, only_read);
 	for (uint32_t e = 0; e < world.c.info.extents; e++)
 		if (thin(e))
 			fail("extent %u is thin, and was only read", e);
@@ -265,11 +246,8 @@ static void refused(int fd, struct dcmfs_range spread, const char *what)
 static void not_spread(void)
 {
 	struct dcmfs_range good = { .pages = 16, .limit_ms = 1 }, r = good;
-	char name[64];
-	int other;
+	int other = file_again(world.c.fd);
 
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", world.c.fd);
-	other = open(name, O_RDONLY | O_CLOEXEC);
 	refused(world.c.fd, good, "nothing is frozen");
 	range_freeze(0, COPIES_PAGES / 2);
 	range_freeze(COPIES_PAGES / 2 + 16, 16);
