@@ -546,19 +546,14 @@ def access(
     folder: Path,
     redundancy: str,
     write: int,
-    tunables: dict[str, int] | None = None,
     *,
     number: int = 2,
     files: bool = False,
-    encrypt: bool = False,
-    seal: bool = False,
     alternate: str = "",
 ) -> dict[str, Any]:
     """Figures with memory on donors; of both values of a tunable that is to alternate."""
     with group(s, folder, number, files=files) as made:
-        config, runtime = configure(
-            s, folder, made, redundancy, tunables, encrypt=encrypt, seal=seal
-        )
+        config, runtime = configure(s, folder, made, redundancy)
         environment = gc.with_libdcm(s.build, runtime)
         more = ["--alternate", alternate] if alternate else []
         return touch(s, write, "--pager", str(config), *more, env=environment)

@@ -218,26 +218,29 @@ class Bench:
             "program goes on; pages that it writes meanwhile are not copied",
         )
 
-    def turns(self, ours: Way, plain: Way, number: int) -> list[tuple[float, float]]:
-        """Median read faults of both, in us, in processes that have the pages of both."""
-        found = []
+    def turns(
+        self, id_: str, ours: Way, plain: Way, limit: float, what: str, number: int, donors: str
+    ) -> report.Row:
+        """Median read faults, ours over plain, in processes that have the pages of both."""
+        pairs = []
         for n in range(3 * self.scale.repeat):
             order = (ours, plain) if n % 2 else (plain, ours)
             figures = drills.beside(self.scale, self.place(), *order, number)
             ns = ("ns", "ns_0") if n % 2 else ("ns_0", "ns")
-            found.append((figures[ns[0]]["p50"] / 1000, figures[ns[1]]["p50"] / 1000))
-        return found
-
-    def reads(self, id_: str) -> report.Row:
-        pairs = self.turns(Way(redundancy=COPIES), Way(), 2)
-        value = report.median([ours / plain for ours, plain in pairs])
+            pairs.append((figures[ns[0]]["p50"] / 1000, figures[ns[1]]["p50"] / 1000))
+        value = report.median([a / b for a, b in pairs])
         return row(
             id_,
             value,
-            value <= 1.02,
-            f"{medians(pairs)}. Random pages of {4 * self.scale.budget >> 20} MiB each, a quarter "
-            "direct, one thread, no writes, two donors over TCP in the clear",
+            value <= limit,
+            f"{what}: {medians(pairs)}. Random pages of {4 * self.scale.budget >> 20} MiB each, a "
+            f"quarter direct, one thread, no writes, {donors}",
         )
+
+    def reads(self, id_: str) -> report.Row:
+        ways = Way(redundancy=COPIES), Way()
+        donors = "two donors over TCP in the clear"
+        return self.turns(id_, *ways, 1.02, f"{COPIES} against none", 2, donors)
 
     def writes(self, id_: str) -> report.Row:
         ours, plain = [], []
@@ -276,16 +279,9 @@ class Bench:
         )
 
     def seal(self, id_: str) -> report.Row:
-        pairs = self.turns(Way(encrypt=True, seal=True), Way(encrypt=True), 1)
-        value = report.median([sealed / tls for sealed, tls in pairs])
-        return row(
-            id_,
-            value,
-            value <= 1,
-            f"Sealed over connections without TLS, against TLS and not sealed: {medians(pairs)}. "
-            f"One donor, no copies, random pages of {4 * self.scale.budget >> 20} MiB each, a "
-            "quarter direct, one thread, no writes",
-        )
+        ways = Way(encrypt=True, seal=True), Way(encrypt=True)
+        what = "Sealed over connections without TLS, against TLS and not sealed"
+        return self.turns(id_, *ways, 1, what, 1, "one donor, no copies")
 
     def metadata(self, id_: str) -> report.Row:
         value = drills.metadata(self.scale, self.place())
