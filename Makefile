@@ -291,7 +291,8 @@ test-build:
 	@+$(MAKE) -C tests/pager all
 	@+$(MAKE) -C tests/vm all
 
-bench: deps-bench programs
+# Three hours, most of them for the programs; the first time page traces are recorded, in 30 minutes.
+bench: deps-bench deps-demo programs
 	@+$(MAKE) -C bench all
 	@bench/run
 

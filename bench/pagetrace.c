@@ -3,17 +3,11 @@
  * pagetrace.c - a Valgrind tool: the pages a program's data accesses touch
  *
  * Lackey prints a line of text an access, which takes hours where this takes
- * seconds: here the page number is compared with the last few in the
- * instrumented program, and only a change is written, as a varint delta.
- *
- * Output (trace.h reads it): per record one LEB128 number,
- *   zigzag(page - previous page) << 1 | write
- * A page among the RECENT last ones is left out (no replacement policy of
- * hundreds of pages can tell); that short memory is emptied every FORGET
- * records, so that a page used all the time shows up again and again.
+ * minutes: here the page number is looked up among those recorded last
+ * (pagelog.h), and only a page that is not there is written.
  *
  * Loads, stores and what system calls read and write count; instructions do
- * not. The tool stops recording at --records=N and lets the program go on.
+ * not. At --records=N the program is ended, as if it had succeeded.
  */
 #include "pub_tool_basics.h"
 #include "pub_tool_libcassert.h"
@@ -26,31 +20,21 @@
 #include "pub_tool_tooliface.h"
 #include "pub_tool_vki.h"
 
-#define RECENT 16
-#define FORGET 256
-#define BUFFER (1 << 20)
+#include "pagelog.h"
 
 /* Not in the tool headers: moves a descriptor out of the program's way. */
 extern Int VG_(safe_fd)(Int oldfd);
 
-static struct {
-	UWord page;
-	Bool written;
-} recent[RECENT];
-
-static UChar buffer[BUFFER];
-static UInt used;
+static struct pagelog pages;
 static Int out = -1;
-static UWord last;
-static Long records, records_max = 1ll << 40;
 static const HChar *path;
 
-static void pt_flush(void)
+static void pagelog_write(struct pagelog *log)
 {
 	UInt at = 0;
 
-	while (out >= 0 && at < used) {
-		Int n = VG_(write)(out, buffer + at, used - at);
+	while (out >= 0 && at < log->used) {
+		Int n = VG_(write)(out, log->buffer + at, log->used - at);
 
 		if (n <= 0) {
 			VG_(umsg)("pagetrace: cannot write %s\n", path);
@@ -58,61 +42,22 @@ static void pt_flush(void)
 		}
 		at += n;
 	}
-	used = 0;
 }
 
-static void pt_record(UWord page, Bool write)
+static void pagelog_full(struct pagelog *log)
 {
-	Word delta = (Word)(page - last);
-	ULong v = ((ULong)delta << 1 ^ (ULong)(delta >> 63)) << 1 | write;
-
-	if (records >= records_max)
-		return;
-	if (used > BUFFER - 16)
-		pt_flush();
-	do {
-		buffer[used++] = (UChar)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
-		v >>= 7;
-	} while (v);
-	last = page;
-	if (++records % FORGET == 0)
-		VG_(memset)(recent, 0, sizeof(recent));
-}
-
-static void pt_page(UWord page, Bool write)
-{
-	Int i;
-
-	for (i = 0; i < RECENT; i++) {
-		if (recent[i].page != page)
-			continue;
-		if (write && !recent[i].written)
-			break;
-		return;
-	}
-	if (i == RECENT)
-		i = RECENT - 1;
-	for (; i > 0; i--)
-		recent[i] = recent[i - 1];
-	recent[0].page = page;
-	recent[0].written = write;
-	pt_record(page, write);
+	VG_(umsg)("pagetrace: ended after %lld records\n", log->records);
+	VG_(exit)(0);
 }
 
 static VG_REGPARM(1) void pt_load(Addr a)
 {
-	UWord page = a >> 12;
-
-	if (recent[0].page != page)
-		pt_page(page, False);
+	pagelog_put(&pages, a >> 12, False);
 }
 
 static VG_REGPARM(1) void pt_store(Addr a)
 {
-	UWord page = a >> 12;
-
-	if (recent[0].page != page || !recent[0].written)
-		pt_page(page, True);
+	pagelog_put(&pages, a >> 12, True);
 }
 
 static void pt_range(Addr a, SizeT size, Bool write)
@@ -121,7 +66,7 @@ static void pt_range(Addr a, SizeT size, Bool write)
 
 	if (size)
 		for (page = a >> 12; page <= (a + size - 1) >> 12; page++)
-			pt_page(page, write);
+			pagelog_put(&pages, page, write);
 }
 
 static void pt_syscall_read(CorePart part, ThreadId tid, const HChar *s, Addr a,
@@ -211,7 +156,8 @@ static IRSB *pt_instrument(VgCallbackClosure *closure, IRSB *in,
 static Bool pt_option(const HChar *arg)
 {
 	if (VG_STR_CLO(arg, "--out", path)) {
-	} else if (VG_BINT_CLO(arg, "--records", records_max, 1, 1ll << 40)) {
+	} else if (VG_BINT_CLO(arg, "--records", pages.records_max, 1,
+			       1ll << 40)) {
 	} else {
 		return False;
 	}
@@ -249,12 +195,13 @@ static void pt_post_init(void)
 static void pt_fini(Int status)
 {
 	(void)status;
-	pt_flush();
-	VG_(umsg)("pagetrace: %lld records\n", records);
+	pagelog_flush(&pages);
+	VG_(umsg)("pagetrace: %lld records\n", pages.records);
 }
 
 static void pt_pre_init(void)
 {
+	pages.records_max = 1ll << 40;
 	VG_(details_name)("pagetrace");
 	VG_(details_version)(NULL);
 	VG_(details_description)("the pages a program touches");

@@ -100,7 +100,7 @@ packages() {
 		packages test
 		echo valgrind redis-tools libjemalloc2 sqlite3 python3-scipy \
 			minimap2 coreutils kmod util-linux default-jdk-headless \
-			xz-utils mawk jq libxml2-utils g++ curl ca-certificates
+			xz-utils mawk jq xsltproc g++ curl ca-certificates
 		;;
 	*)
 		echo "deps.sh: no group '$1'; known: build test lint kernel pager demo vm ops debug-kernel qemu jdk page packages bench" >&2

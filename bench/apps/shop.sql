@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: GPL-2.0-or-later
--- A shop in memory: 700 000 items, 900 000 sales, an index, joins, scans, an update.
+-- A shop in memory: 700 000 items, 900 000 sales, an index, joins, scans, an update;
+-- what follows the line "again" is done once for each pass.
 PRAGMA cache_size=-1000000;
 CREATE TABLE item(id INTEGER PRIMARY KEY, cat INTEGER, price REAL, name TEXT, note TEXT);
 WITH RECURSIVE c(i, x) AS (SELECT 1, 12345 UNION ALL
@@ -11,6 +12,7 @@ CREATE TABLE sale(id INTEGER PRIMARY KEY, item INTEGER, n INTEGER);
 WITH RECURSIVE c(i, x) AS (SELECT 1, 777 UNION ALL
   SELECT i+1, (x*1103515245+12345) % 2147483648 FROM c WHERE i < :sales)
 INSERT INTO sale SELECT i, 1 + (x/7) % (1 + x % :items), x%9 FROM c;
+-- again
 SELECT count(*), sum(n) FROM sale;
 SELECT cat, count(*), round(sum(price*n), 2) FROM sale JOIN item ON item.id = sale.item
   GROUP BY cat ORDER BY 3 DESC LIMIT 10;

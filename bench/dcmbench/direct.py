@@ -50,7 +50,7 @@ def direct(ctx: Context) -> Row:
     inputs.warm(inputs.make(ctx.cache, size))
     ratios: dict[str, float] = {}
     said: list[str] = []
-    for app in [*programs.catalogue(ctx, size), *programs.more()]:
+    for app in programs.catalogue(ctx, size):
         try:
             ratios[app.name], text = _one(ctx, app, size)
         except (BenchError, OSError) as e:

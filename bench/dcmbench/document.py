@@ -63,7 +63,7 @@ def _block(name: str, old: str, found: Found) -> str:
     if name == "columns":
         return _columns(found.get("memory", {}), old)
     if name == "apps":
-        return _apps(found.get("memory", {}).get("apps")) or old
+        return _apps(found.get("memory", {})) or old
     if kind == "rows" and file in FILES:
         return _rows(found.get(file, {}), old)
     if kind == "details" and file in FILES:
@@ -130,21 +130,21 @@ def _columns(rows: Mapping[str, Row], old: str) -> str:
     return _table(["row", *SIDES.values()], list(lines.values())) if lines else old
 
 
-def _apps(row: Row | None) -> str:
-    programs = (row or {}).get("raw", {}).get("programs", {})
-    sides = [s for s in SIDES if s != "direct"]
+def _apps(rows: Mapping[str, Row]) -> str:
+    """The rows of the programs, and the bound of each way beside it."""
+    found = {way: rows.get(f"apps-{way}", {}).get("raw", {}) for way in ("shm", "tls")}
     lines = []
-    for name, p in programs.items():
+    for name, p in found["shm"].get("programs", {}).items():
+        cells = []
+        for share in map(str, SHARES):
+            for side in (*found, "zram"):
+                seconds = p["seconds"].get(share, {}).get(side)
+                bound = found.get(side, {}).get("bound", {}).get(name)
+                cell = "-" if seconds is None else f"{seconds / p['plain']:.2f}"
+                cells.append(f"{cell} ({bound[share]:.2f})" if bound else cell)
         direct = f"{p['direct'] / p['plain']:.2f}" if p["direct"] is not None else "-"
-        cells = [
-            f"{p['seconds'][str(share)][side] / p['plain']:.2f}"
-            if side in p["seconds"].get(str(share), {})
-            else "-"
-            for share in SHARES
-            for side in sides
-        ]
         alone = f"{p['plain']:.1f} s, {p['peak_mib']} MiB"
         lines.append(f"| `{name}` | {alone} | {direct} | " + " | ".join(cells) + " |")
     head = ["program", "alone", "all direct"]
-    head += [f"{share} % {SIDES[side]}" for share in SHARES for side in sides]
+    head += [f"{share} % {SIDES[side]}" for share in SHARES for side in (*found, "zram")]
     return _table(head, lines) if lines else ""

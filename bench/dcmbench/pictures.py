@@ -63,7 +63,7 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
 
 def slowdown(found: Found) -> Any | None:
     """Each program's time over its time alone, by the share of its memory that is direct."""
-    programs = found.get("memory", {}).get("apps", {}).get("raw", {}).get("programs", {})
+    programs = found.get("memory", {}).get("apps-shm", {}).get("raw", {}).get("programs", {})
     if not programs:
         return None
     figure, axes = _panels(len(programs))

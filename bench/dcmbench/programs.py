@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -48,8 +49,14 @@ def _redis(ctx: Context) -> str:
 
 
 def catalogue(ctx: Context, size: inputs.Size) -> list[App]:
-    """Those of the rows `apps` and `policy`."""
-    graph = os.fspath(inputs.APPS / "graph.py")
+    """All there are: servers, tables, sorting, graphs, compilers."""
+    count = '{ n[$2 " " $3]++; s[$1] += $4 } END { for (k in n) t += n[k] * length(k); print t }'
+    group = (
+        ". as $rows | range($passes) | $rows | group_by(.b) | "
+        "map({b: .[0].b, n: length, most: (map(.c) | max)}) | sort_by(-.n)"
+    )
+    order = ("-k2,2", "-k4,4n") if size.passes == 1 else ("-R", "-k2,2", "--random-source=lines")
+    graph, rows = (os.fspath(inputs.APPS / name) for name in ("graph.py", "rows.xsl"))
     return [
         App(
             "redis",
@@ -69,7 +76,7 @@ def catalogue(ctx: Context, size: inputs.Size) -> list[App]:
             "sort",
             "GNU sort of text",
             "coreutils",
-            ("sort", "--parallel=1", "-S", "1G", "-k2,2", "-k4,4n", "lines"),
+            ("sort", "--parallel=1", "-S", "1G", *order, "lines"),
         ),
         App(
             "graph",
@@ -83,23 +90,51 @@ def catalogue(ctx: Context, size: inputs.Size) -> list[App]:
             "minimap2",
             ("minimap2", "-t", "1", "-a", "-x", "map-ont", "genome.fa", "reads.fa"),
         ),
+        App(
+            "xz",
+            "xz: compress text, dictionary of 64 MiB",
+            "xz-utils",
+            ("xz", "-T1", "-9", "-c", "part"),
+        ),
+        App(
+            "mawk",
+            "mawk: count words and sum by key",
+            "mawk",
+            ("mawk", count, *["lines"] * (size.passes // 2 or 1)),
+        ),
+        App(
+            "jq",
+            "jq: group and sort JSON",
+            "jq",
+            ("jq", "-c", "-s", "--argjson", "passes", str(size.passes), group, "rows.json"),
+        ),
+        App(
+            "xsltproc",
+            "libxslt: sort and count the elements of a document",
+            "xsltproc",
+            ("xsltproc", "--huge", "--param", "passes", str(size.passes), rows, "rows.xml"),
+        ),
+        App(
+            "cc1plus",
+            "GCC's C++ compiler, -O2, of generated templates",
+            "g++",
+            (*_cc1plus(), "-O2", "-o", "-", "large.cc"),
+        ),
     ]
 
 
-def more() -> list[App]:
-    """Further ones, which allocate much or have large tables."""
-    count = '{ n[$2 " " $3]++; s[$1] += $4 } END { for (k in n) t += n[k] * length(k); print t }'
-    group = "group_by(.b) | map({b: .[0].b, n: length, most: (map(.c) | max)}) | sort_by(-.n)"
+def _cc1plus() -> list[str]:
+    """The compiler itself, not the program that starts it; as that one does."""
+    if not shutil.which("g++"):
+        return ["cc1plus"]
+
+    def ask(what: str) -> str:
+        return subprocess.run(["g++", what], check=True, capture_output=True, text=True).stdout
+
     return [
-        App("xz", "xz: compress text, dictionary of 64 MiB", "xz-utils",
-            ("xz", "-T1", "-9", "-c", "part")),
-        App("mawk", "mawk: count words and sum by key", "mawk", ("mawk", count, "lines")),
-        App("jq", "jq: group and sort JSON", "jq", ("jq", "-c", "-s", group, "rows.json")),
-        App("xmllint", "libxml2: parse and print a document", "libxml2-utils",
-            ("xmllint", "--huge", "--format", "rows.xml")),
-        App("cc1plus", "g++ -O2 of generated templates", "g++",
-            ("g++", "-O2", "-S", "-o", "-", "large.cc")),
-    ]  # fmt: skip
+        ask("-print-prog-name=cc1plus").strip(),
+        *("-quiet", "-imultiarch", ask("-print-multiarch").strip(), "-D_GNU_SOURCE"),
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -193,7 +193,7 @@ def why(ctx: Context) -> Row:
 
     for name, pattern in PATTERNS.items():
         judge(name, ctx.footprint // 2, lambda b, p=pattern: _synthetic(ctx, p, b))  # type: ignore[misc]
-    for app in [*programs.catalogue(ctx, size), *programs.more()]:
+    for app in programs.catalogue(ctx, size):
         if app.name not in REAL:
             continue
         plain = programs.alone(

@@ -13,42 +13,15 @@
  * counted since to the file out=. A line "total KERNEL USER REPEATED", then "at
  * ADDRESS INSTRUCTIONS" for the kernel's blocks, then "end".
  *
- * For a machine of one processor: nothing is locked. The declarations are
- * those of QEMU's plugin interface 1, of which Debian has no header.
+ * For a machine of one processor: nothing is locked.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <stddef.h>
 
-#define API __attribute__((visibility("default")))
+#include "../qemu_plugin.h"
 
-typedef uint64_t qemu_plugin_id_t;
-typedef void (*exec_cb)(unsigned int vcpu, void *data);
-
-struct qemu_plugin_tb;
-struct qemu_plugin_insn;
-struct qemu_info;
-
-void qemu_plugin_register_vcpu_tb_trans_cb(
-	qemu_plugin_id_t id,
-	void (*cb)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb));
-void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb, exec_cb cb,
-					  int flags, void *data);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn,
-					    exec_cb cb, int flags, void *data);
-size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
-uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
-struct qemu_plugin_insn *
-qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t i);
-const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *insn);
-size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
-uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
-int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info *info,
-			int argc, char **argv);
-
-API extern int qemu_plugin_version;
 int qemu_plugin_version = 1;
 
 /* nopl 0x64636dNN(%rax) */
