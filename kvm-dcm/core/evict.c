@@ -5,17 +5,11 @@
  * Victims are chosen one for one, after a fetch was posted and while it is in
  * flight (dcm-tc18, 3.3): no reclaim thread, no speculation about demand. The
  * oldest Inactive block goes, or the next one, where that is let off (fifo.c):
- * dropped when clean, forgotten when all zero, written back when dirty. Only
- * unmapping is done in batches, because one TLB flush then serves many blocks:
- * when Inactive falls under its share, the oldest of Active are unmapped
- * together. A Proactive queue above its share moves its oldest blocks to
- * Active.
+ * dropped when clean, forgotten when all zero, written back when dirty. When
+ * Inactive falls under its share, the oldest of Active are unmapped (demote.c).
  *
- * Where donors are as near as memory, a clean victim is dropped when it is
- * unmapped (keep_clean): keeping its bytes would cost a copy, as fetching does.
- *
- * Differences from the paper: it names no shares, and unmaps one victim at a
- * time. Here nothing is unmapped before the budget is nearly used.
+ * Differences from the paper: it names no shares. Here nothing is unmapped
+ * before the budget is nearly used.
  *
  * Nothing here allocates or waits. A block that can't go now (no slab yet, its
  * donor does not answer, a write of it still in flight, too many write-backs,
@@ -160,9 +154,9 @@ enum evict_result {
 	EVICT_CUT, /* nor soon: its donor does not answer */
 };
 
-/* pages_thin() of an extent with several slots */
-static u16 copies_thin(const struct dcm_lane *lane, u32 head,
-		       unsigned int order, u16 lag)
+/* dcm_pages_thin() of an extent with several slots */
+u16 dcm_copies_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
+		    u16 lag)
 {
 	const struct dcm_vm *vm = lane->vm;
 	u8 open = READ_ONCE(extent_of(vm, head)->open);
@@ -178,20 +172,6 @@ static u16 copies_thin(const struct dcm_lane *lane, u32 head,
 			thin |= (u16)(1u << i);
 	}
 	return thin;
-}
-
-/*
- * Clean pages of a locked block that some open slot lacks, though others have
- * them; files may lack pages of @lag, of which all lag if the block goes.
- */
-static inline u16 pages_thin(const struct dcm_lane *lane, u32 head,
-			     unsigned int order, u16 lag)
-{
-	u8 used = READ_ONCE(extent_of(lane->vm, head)->used);
-
-	return likely(!(used & (used - 1))) ?
-		       0 :
-		       copies_thin(lane, head, order, lag);
 }
 
 /* Of @thin, pages in doubt that a donor has which is well. */
@@ -237,8 +217,9 @@ static void leave_thin(const struct dcm_lane *lane, u32 head)
 }
 
 /* A clean block: locked, BUSY or not; not locked on return. */
-static void evict_clean(struct dcm_lane *lane, u32 head, unsigned int order,
-			u32 frame)
+/* A block leaves without a write: as dcm_evict_finish(). */
+void dcm_evict_clean(struct dcm_lane *lane, u32 head, unsigned int order,
+		     u32 frame)
 {
 	dcm_count(lane, DCM_C_CLEAN_DROPS, 1);
 	dcm_evict_finish(lane, head, order, frame);
@@ -257,7 +238,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
 	enum evict_result result = EVICT_STUCK;
 	u16 lag = dcm_lag_pages(vm, head, order);
-	u16 zero, pages, thin = pages_thin(lane, head, order, lag);
+	u16 zero, pages, thin = dcm_pages_thin(lane, head, order, lag);
 	u16 owed = pages_owed(lane, head, order, thin), more = owed;
 	u32 frame = pd->frame;
 
@@ -272,7 +253,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	if (unlikely(thin & (u16)~more))
 		leave_thin(lane, head);
 	if (!(dirty | more) && dcm_lag_drop(vm, head, lag)) {
-		evict_clean(lane, head, order, frame);
+		dcm_evict_clean(lane, head, order, frame);
 		return EVICT_GONE;
 	}
 	pd_set(pd, PD_BUSY);
@@ -316,7 +297,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		pd_lock(pd);
 		if (unlikely(thin))
 			leave_thin(lane, head);
-		evict_clean(lane, head, order, frame);
+		dcm_evict_clean(lane, head, order, frame);
 		return EVICT_GONE;
 	}
 	evict_postpone(lane, head, order);
@@ -402,141 +383,6 @@ static unsigned int evict_one(struct dcm_lane *lane, struct evict_looks *l)
 	return 0;
 }
 
-/* Move Proactive's oldest blocks to Active while it is over @share pages. */
-static unsigned int proactive_trim(struct dcm_lane *lane, u64 share)
-{
-	struct dcm_vm *vm = lane->vm;
-	unsigned int n = 0;
-
-	while (n < DCM_BUFFER_MAX &&
-	       READ_ONCE(vm->proactive.nr_pages) > share) {
-		u32 head = dcm_fifo_pop_locked(vm, &vm->proactive);
-		unsigned int order;
-
-		if (head == DCM_NIL)
-			break;
-		order = pd_order(pd_word(pd_of(vm, head)));
-		dcm_state_set(lane, head, DCM_ACTIVE);
-		dcm_queue_in(lane, head, order);
-		pd_unlock(pd_of(vm, head));
-		n++;
-	}
-	return n;
-}
-
-/* Record what ops->unmap found in the descriptors. */
-void dcm_unmap_note(struct dcm_vm *vm, const struct dcm_unmap *v)
-{
-	struct dcm_pd *pd = pd_of(vm, v->gfn);
-	u32 i;
-
-	for (i = 0; i < 1u << v->order; i++) {
-		u32 set = 0;
-
-		if (v->dirty & (1u << i))
-			set |= PD_DIRTY;
-		if (v->touched & (1u << i))
-			set |= PD_TOUCHED | PD_OBSERVED;
-		if (v->observed & (1u << i))
-			set |= PD_OBSERVED;
-		if (set)
-			pd_set(&pd[i], set);
-	}
-}
-
-/**
- * dcm_demoted() - ops->unmap is done with a block: queue or free it
- * @lane: caller's lane
- * @v: what ops->unmap found
- *
- * Return: 0 when the block had to stay mapped.
- */
-unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
-{
-	struct dcm_vm *vm = lane->vm;
-	struct dcm_pd *pd = pd_of(vm, v->gfn);
-
-	if (v->err) {
-		dcm_count(lane, DCM_C_PINNED, 1);
-		pd_lock(pd);
-		dcm_queue_in(lane, v->gfn, v->order);
-		dcm_block_unbusy(lane, v->gfn, v->order);
-		return 0;
-	}
-	dcm_unmap_note(vm, v);
-	pd_lock(pd);
-	if (v->frame == DCM_NIL) {
-		evict_clean(lane, v->gfn, v->order, DCM_NIL);
-		return 1;
-	}
-	pd->frame = v->frame;
-	dcm_state_set(lane, v->gfn, DCM_INACTIVE);
-	dcm_queue_in(lane, v->gfn, v->order);
-	dcm_count(lane, DCM_C_DEMOTED, 1);
-	dcm_block_unbusy(lane, v->gfn, v->order);
-	return 1;
-}
-
-/*
- * Unmap up to @want pages' worth of the oldest of Active, in one batch.
- * Returns how many blocks became Inactive, or free.
- */
-static unsigned int active_demote(struct dcm_lane *lane, u64 want)
-{
-	struct dcm_vm *vm = lane->vm;
-	unsigned int limit = (unsigned int)dcm_tune(vm, DCM_T_batch_blocks);
-	unsigned int n = 0, done = 0, i;
-	u64 pages = 0;
-
-	while (n < limit && pages < want) {
-		u32 head = dcm_victim_take(lane);
-		struct dcm_unmap *v = &lane->unmap[n];
-
-		if (head == DCM_NIL)
-			break;
-		v->gfn = head;
-		v->order = (u8)pd_order(pd_word(pd_of(vm, head)));
-		if (dcm_hint_keep(lane, head, v->order)) {
-			pd_unlock(pd_of(vm, head));
-			continue;
-		}
-		v->dirty = dcm_block_flag(vm, head, v->order, PD_DIRTY);
-		v->drop = !v->dirty && !dcm_tune(vm, DCM_T_keep_clean) &&
-			  !dcm_lag_pages(vm, head, v->order) &&
-			  !pages_thin(lane, head, v->order, 0);
-		v->touched = 0;
-		v->observed = 0;
-		v->frame = DCM_NIL;
-		v->err = 0;
-		pd_set(pd_of(vm, head), PD_BUSY);
-		pd_unlock(pd_of(vm, head));
-		pages += 1u << v->order;
-		n++;
-	}
-	if (!n)
-		return 0;
-	vm->ops->unmap(lane, lane->unmap, n);
-	for (i = 0; i < n; i++)
-		done += dcm_demoted(lane, &lane->unmap[i]);
-	return done;
-}
-
-/* As active_demote(), from any queue that has a mapped block. */
-static unsigned int queues_demote(struct dcm_lane *lane, u64 want)
-{
-	unsigned int n = active_demote(lane, want);
-
-	if (n)
-		return n;
-	dcm_buffers_flush(lane->vm);
-	n = active_demote(lane, want);
-	if (!n && proactive_trim(lane, 0)) {
-		dcm_buffers_flush(lane->vm);
-		n = active_demote(lane, want);
-	}
-	return n;
-}
-
 /**
  * dcm_evict_for() - evict until @room pages and the reserve fit
  * @lane: caller's lane
@@ -565,7 +411,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	/* With a small budget most blocks can be in buffers, not in queues. */
 	if (!READ_ONCE(vm->active.nr_blocks))
 		dcm_buffers_flush(vm);
-	proactive_trim(lane, proactive_share(vm, share));
+	dcm_proactive_trim(lane, proactive_share(vm, share));
 	if (READ_ONCE(vm->kept.nr_blocks))
 		dcm_hint_trim(lane);
 	for (n = 0; n < DCM_BATCH_MAX; n++) {
@@ -583,7 +429,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 				break;
 			looks = all_looks;
 		}
-		if (!queues_demote(lane, share))
+		if (!dcm_demote(lane, share))
 			break;
 		steps++;
 	}
@@ -595,7 +441,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 			    (s64)0);
 	/* Wait for a batch, unless the share itself is smaller. */
 	if (lack >= (s64)min(dcm_tune(vm, DCM_T_batch_blocks), share / 2 + 1))
-		active_demote(lane, (u64)lack);
+		dcm_demote_active(lane, (u64)lack);
 	if (lane->nr_wb)
 		vm->ops->io_flush(lane);
 	return steps;

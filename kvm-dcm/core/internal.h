@@ -238,10 +238,33 @@ void dcm_sync_failed(struct dcm_lane *lane, u32 head, unsigned int order);
 u64 dcm_evict_reserve(const struct dcm_vm *vm);
 unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room);
 bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole);
-unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v);
-void dcm_unmap_note(struct dcm_vm *vm, const struct dcm_unmap *v);
 void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 		      u32 frame);
+void dcm_evict_clean(struct dcm_lane *lane, u32 head, unsigned int order,
+		     u32 frame);
+u16 dcm_copies_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
+		    u16 lag);
+
+/*
+ * Clean pages of a locked block that some open slot lacks, though others have
+ * them; files may lack pages of @lag, of which all lag if the block goes.
+ */
+static inline u16 dcm_pages_thin(const struct dcm_lane *lane, u32 head,
+			     unsigned int order, u16 lag)
+{
+	u8 used = READ_ONCE(extent_of(lane->vm, head)->used);
+
+	return likely(!(used & (used - 1))) ?
+		       0 :
+		       dcm_copies_thin(lane, head, order, lag);
+}
+
+/* demote.c */
+unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v);
+void dcm_unmap_note(struct dcm_vm *vm, const struct dcm_unmap *v);
+unsigned int dcm_proactive_trim(struct dcm_lane *lane, u64 share);
+unsigned int dcm_demote_active(struct dcm_lane *lane, u64 want);
+unsigned int dcm_demote(struct dcm_lane *lane, u64 want);
 
 /* hint.c */
 bool dcm_hint_keep(struct dcm_lane *lane, u32 head, unsigned int order);
