@@ -77,16 +77,21 @@ def test_wrong_arguments(args: list[str], says: str) -> None:
 
 
 def test_debian_version_unknown(tmp_path: Path) -> None:
-    """It is not guessed which of Debian's packages a libjvm belongs to."""
-    made = tmp_path / "jdk-1-2"
+    """It is not guessed which of Debian's packages a libjvm belongs to.
+
+    jdk-package looked for the tree that the libjvm was built in, and did not find it when the
+    source had come from the mirror.
+    """
+    made = tmp_path / "jdk-1-mirror"
     made.mkdir()
     for name in ("libjvm.so", ".complete"):
         (made / name).touch()
     (made / "version").write_text("25.0.3+9\n")
     done = script("jdk-package", "--libjvm", str(made), cache=tmp_path)
-    assert done.returncode == 1 and done.stderr.endswith("is not there: name it with --jre\n")
+    assert done.returncode == 1 and " has no debian-version: " in done.stderr
     for wrong in ("25.0.3+9", "25.0.4+9-1", "25.0.3+9-1, evil"):
-        done = script("jdk-package", "--libjvm", str(made), "--jre", wrong, cache=tmp_path)
+        (made / "debian-version").write_text(f"{wrong}\n")
+        done = script("jdk-package", "--libjvm", str(made), cache=tmp_path)
         assert done.returncode == 1
         assert done.stderr.startswith(f"jdk-package: '{wrong}' is not a version of Debian's")
 
