@@ -73,7 +73,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def run_jtreg(home: Path, folder: Path, config: Path, suite: Path, tests: list[Path]) -> str:
+@pytest.fixture(scope="session")
+def natives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The libraries in C that tests load, which OpenJDK's own build makes elsewhere."""
+    stock, ours = jdk(), libjvm()
+    assert isinstance(stock, Path) and isinstance(ours, Path)
+    made, include = tmp_path_factory.mktemp("natives"), stock / "include"
+    flags = [f"-I{include}", f"-I{include / 'linux'}", f"-I{ours / 'test' / 'lib' / 'native'}"]
+    for folder in ("lib", "jdk"):
+        for source in (ours / "test" / folder).rglob("lib*.c"):
+            out = made / f"{source.stem}.so"
+            subprocess.run(["cc", "-shared", "-fPIC", *flags, "-o", out, source], check=True)
+    return made
+
+
+def run_jtreg(
+    home: Path, natives: Path, folder: Path, config: Path, suite: Path, tests: list[Path]
+) -> str:
     """What it prints, with these tests' results; all that it has started ends with it."""
     stock, jtreg = jdk(), subprocess.check_output([str(TOP / "scripts" / "jtreg")], text=True)
     options = [f"-XX:DonorHeap=dcm:{config}", "-XX:+IgnoreUnrecognizedVMOptions", HEAP, *DONORS]
@@ -81,7 +97,8 @@ def run_jtreg(home: Path, folder: Path, config: Path, suite: Path, tests: list[P
     command += [f"{stock}/bin/java", "-jar", f"{jtreg.strip()}/lib/jtreg.jar", f"-jdk:{home}"]
     command += [f"-compilejdk:{stock}", f"-w:{folder / 'work'}", f"-r:{folder / 'report'}"]
     command += ["-verbose:summary", "-noreport", "-timeoutFactor:8", "-ignore:quiet"]
-    command += ["-k:!headful", "-conc:1", "-a", f"-e:LD_LIBRARY_PATH={BUILD / 'lib'}"]
+    command += ["-k:!headful", "-conc:1", "-a", f"-nativepath:{natives}"]
+    command += [f"-e:LD_LIBRARY_PATH={BUILD / 'lib'}"]
     command += [f"-e:JAVA_TOOL_OPTIONS={' '.join(options)}", f"-e:DCM_RUNTIME_DIR={folder / 'run'}"]
     with subprocess.Popen(
         [*command, *map(str, tests)],
@@ -104,7 +121,9 @@ def roomy_donors(short_tmp: Path) -> Iterator[list[Donor]]:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_tests_pass(home: Path, roomy_donors: list[Donor], short_tmp: Path, group: str) -> None:
+def test_tests_pass(
+    home: Path, natives: Path, roomy_donors: list[Donor], short_tmp: Path, group: str
+) -> None:
     """As they do with the heap in memory."""
     ours = libjvm()
     assert isinstance(ours, Path)
@@ -112,6 +131,6 @@ def test_tests_pass(home: Path, roomy_donors: list[Donor], short_tmp: Path, grou
     # Some tests start a second JVM.
     config = configure(short_tmp, roomy_donors, "shm", name=None, size=SIZE)
     tests = [suite / name for name in GROUPS[group]]
-    said = run_jtreg(home, short_tmp, config, suite, tests)
+    said = run_jtreg(home, natives, short_tmp, config, suite, tests)
     found = re.search(r"^Test results: (.*)$", said, re.M)
     assert found and re.fullmatch(r"passed: [\d,]+(; did not meet .*)?", found[1]), said
