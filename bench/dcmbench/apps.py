@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dcmbench import host, inputs, programs
-from dcmbench.context import MIB, Context, Raw
+from dcmbench.context import MIB, Context
 from dcmbench.host import BenchError
 from dcmbench.report import Row, Store, geomean, now, row
 
@@ -132,7 +132,7 @@ class Measuring:
         ctx, size = self.ctx, inputs.SMALL if self.ctx.tiny else inputs.FULL
         app = next(a for a in programs.catalogue(ctx, size) if a.name == self.app.name)
         folder = inputs.make(ctx.cache, size)
-        env = programs.environment(ctx, programs.allocators(app)[-1])
+        env = programs.environment(ctx, programs.preloaded(app))
         return round(programs.alone(ctx, app, folder, size, env).seconds, 3)
 
     def _ours(self, way: str, limit: int, limit_s: float) -> programs.Outcome:
@@ -344,9 +344,10 @@ def stored(found: Mapping[str, Any] | None) -> dict[str, Results]:
     return {name: Results(**fields) for name, fields in programs.items()}
 
 
-def apps(ctx: Context, raw: Raw, algorithm: str, store: Store) -> dict[str, Row]:
+def apps(ctx: Context, algorithm: str, store: Store) -> dict[str, Row]:
     """Both rows. Each program is stored as soon as it is measured; others stay as they are."""
-    size = inputs.SMALL if ctx.tiny else inputs.LONG
+    assert ctx.raw
+    raw, size = ctx.raw, inputs.SMALL if ctx.tiny else inputs.LONG
     folder = inputs.make(ctx.cache, size)
     inputs.warm(folder)
     inputs.warm(inputs.make(ctx.cache, inputs.SMALL if ctx.tiny else inputs.FULL))
@@ -365,6 +366,7 @@ def apps(ctx: Context, raw: Raw, algorithm: str, store: Store) -> dict[str, Row]
     for app in programs.catalogue(ctx, size):
         if app.name not in chosen:
             continue
+        ctx.row_start = ctx.progress.elapsed()  # the time that there is is each program's
         try:
             results[app.name] = Measuring(ctx, app, folder, size, algorithm).all()
         except (BenchError, OSError) as e:

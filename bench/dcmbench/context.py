@@ -12,7 +12,7 @@ from dcmbench.host import BenchError, Ledger
 from dcmbench.report import Progress
 
 MIB = 1 << 20
-ROW_MAX_S = 25 * 60.0  # no row takes longer
+ROW_MAX_S = 25 * 60.0  # no row takes longer, nor a program of the rows that have all
 
 # The ways to a donor that are measured beside each other, and what each is called.
 WAYS = {

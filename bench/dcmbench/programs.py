@@ -166,6 +166,11 @@ def allocators(app: App) -> list[str]:
     return [""] if app.server or not jemalloc() else ["", jemalloc()]
 
 
+def preloaded(app: App) -> str:
+    """What dcmctl run preloads, if it has to."""
+    return allocators(app)[-1]
+
+
 class Killed(BenchError):
     """By the kernel, for want of memory."""
 
