@@ -9,17 +9,13 @@ of Debian's work in it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
-import signal
-import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dcmbench import host, inputs, programs
+from dcmbench import inputs, programs
 from dcmbench.context import Context
 from dcmbench.host import BenchError
 from tests.guest import vmharness, workload
@@ -43,50 +39,21 @@ def _tool(ctx: Context) -> tuple[list[str], dict[str, str]]:
 
 
 def _program(ctx: Context, app: programs.App, folder: Path, size: inputs.Size, out: Path) -> None:
-    tool, env = _tool(ctx)
-    argv = [*tool, f"--out={out}", *app.argv]
-    env |= programs.environment(ctx, programs.allocators(app)[-1])
-    if app.server:
-        _served(ctx, app, [*argv, "--unixsocket", "SOCKET", "--save", ""], env, size)
-        return
-    done = host.run(
-        argv,
-        timeout=RECORD_S,
-        env=env,
-        cwd=folder,
-        stdin=folder / app.stdin if app.stdin else None,
-    )
-    if done.status or done.timed_out:
-        raise BenchError(f"recording {app.name}: {done.error.strip()[-200:]}")
-
-
-def _served(
-    ctx: Context,
-    app: programs.App,
-    argv: Sequence[str | Path],
-    env: dict[str, str],
-    size: inputs.Size,
-) -> None:
-    """A Redis server; its load is not recorded."""
-    sock = ctx.scratch / "trace.sock"
-    server = host.spawn([sock if a == "SOCKET" else a for a in argv], env=env, cwd=ctx.scratch)
+    """Of a server the load, which is a program of its own, is not recorded."""
+    tool, where = _tool(ctx)
     try:
-        deadline = time.monotonic() + 30
-        while not sock.exists():
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise BenchError(f"recording {app.name}: the server did not start")
-            time.sleep(0.05)
-        done = host.run(
-            [ctx.program("zipf"), sock, str(size.keys), "1000", str(size.requests), "10"],
+        programs.run(
+            ctx,
+            app,
+            folder,
+            size,
+            prefix=[*tool, f"--out={out}"],
+            env=programs.environment(ctx, programs.preloaded(app)) | where,
             timeout=RECORD_S,
+            cgroup=None,
         )
-        if done.status or done.timed_out:
-            raise BenchError(f"recording {app.name}: {done.error.strip()[-200:]}")
-        server.send_signal(signal.SIGTERM)  # the tool writes its last buffer at exit
-        server.wait(20)
-    finally:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            host.kill_group(server)
+    except BenchError as e:
+        raise BenchError(f"recording {app.name}: {e}") from e
 
 
 def _guest(ctx: Context, image: vmharness.Image, jobs: Sequence[workload.Job], out: Path) -> None:

@@ -250,7 +250,7 @@ u16 dcm_copies_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
  * them; files may lack pages of @lag, of which all lag if the block goes.
  */
 static inline u16 dcm_pages_thin(const struct dcm_lane *lane, u32 head,
-			     unsigned int order, u16 lag)
+				 unsigned int order, u16 lag)
 {
 	u8 used = READ_ONCE(extent_of(lane->vm, head)->used);
 

@@ -252,12 +252,12 @@ static void kept(void)
 	printf("kept: right\n");
 }
 
-/* A process that ends thaws what it froze. */
 static void freeze_all(int file)
 {
 	no_error(range_ask(file, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0), "FREEZE");
 }
 
+/* A process that ends thaws what it froze. */
 static void freezers(void)
 {
 	int other = file_again(fd);
