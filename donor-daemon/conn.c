@@ -364,8 +364,9 @@ static void conn_handshake(struct dcm_conn *conn)
 		t = dcm_tenant_find(&donor->tenants, name, len);
 	if (!t) {
 		donor->stats.handshake_failed++;
-		dcm_log_limited(DCM_LOG_WARNING,
-				"%s: handshake failed: %s; closed unanswered",
+		dcm_log_limited(
+			DCM_LOG_WARNING,
+				"%s: handshake failed: %s; the connection was closed without an answer",
 				conn->peer, handshake_error_text(ret));
 		dcm_conn_close(conn);
 		return;

@@ -162,8 +162,9 @@ void dcm_data_file_submit(struct dcm_worker *w)
 	ret = dcm_ring_submit(f->ring);
 	f->unsent = ret < 0;
 	if (ret < 0 && ret != -EINTR)
-		dcm_log_limited(DCM_LOG_WARNING,
-				"data worker: io_uring: %s; tried again",
+		dcm_log_limited(
+			DCM_LOG_WARNING,
+				"data worker: io_uring does not take requests: %s; trying again",
 				strerror(-ret));
 }
 

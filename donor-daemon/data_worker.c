@@ -117,7 +117,8 @@ void dcm_data_worker_give(struct dcm_worker *w, struct dcm_data *d)
 	dcm_list_add_tail(&d->node, &w->inbox);
 	pthread_mutex_unlock(&w->lock);
 	if (write(w->evfd, &one, sizeof(one)) < 0)
-		dcm_err("data worker: eventfd: %s", strerror(errno));
+		dcm_err("a data worker can't be woken for a connection: %s",
+			strerror(errno));
 }
 
 bool dcm_data_follow(struct dcm_worker *w, struct dcm_data *d)
@@ -172,7 +173,8 @@ static void worker_inbox(struct dcm_worker *w)
 	u64 n;
 
 	if (read(w->evfd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		dcm_err("data worker: eventfd: %s", strerror(errno));
+		dcm_err("data worker: its eventfd can't be read: %s",
+			strerror(errno));
 	dcm_list_init(&inbox);
 	pthread_mutex_lock(&w->lock);
 	dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node) {
@@ -455,7 +457,8 @@ void dcm_data_stop(struct dcm_donor *donor)
 		/* if the counter is full the worker is awake */
 		if (w->started && write(w->evfd, &one, sizeof(one)) < 0 &&
 		    errno != EAGAIN)
-			dcm_err("data worker: eventfd: %s", strerror(errno));
+			dcm_err("a data worker can't be woken to end: %s",
+				strerror(errno));
 	}
 	for (u32 i = 0; i < donor->nr_workers; i++)
 		if (donor->workers[i].started)

@@ -82,7 +82,7 @@ static void metrics_memory(struct out *o, const struct dcm_donor *donor)
 	      "The host's memory, or the limit of this cgroup, or the disk of the files.",
 	      p->total);
 	GAUGE("dcm_donor_host_free_bytes",
-	      "Free memory, caches included; or what is free of that disk.",
+	      "Free memory, caches included; or free space of that disk.",
 	      p->free_now);
 	metric(o, name, "gauge", help, p->nr_spare, "state=\"spare\"");
 	metric(o, name, "gauge", help, p->nr_mapped, "state=\"mapped\"");

@@ -286,7 +286,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	if (ret) {
 		dcm_log_limited(
 			DCM_LOG_ERR,
-				"what is free of %s can't be read: %s; the last figure stays",
+				"can't read how much of %s is free: %s; the last figure stays",
 			pool->dir >= 0 ? pool->path : "the host's memory",
 				strerror(-ret));
 		return;
@@ -381,8 +381,9 @@ int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 		return ret ? ret : -ENOENT;
 	}
 	if (ret) {
-		snprintf(err, err_len, "what is free of %s can't be read: %s",
-			 pool->dir >= 0 ? pool->path : "/proc/meminfo",
+		snprintf(err, err_len, "can't read how much of %s is free: %s",
+			 pool->dir >= 0 ? pool->path :
+					  "the host's memory (/proc/meminfo)",
 			 strerror(-ret));
 		return ret;
 	}

@@ -201,7 +201,7 @@ static void sessions_restore(struct dcm_donor *donor)
 	}
 	explicit_bzero(&r, sizeof(r));
 	if (ended)
-		dcm_notice("%u sessions of before the restart have ended: their tenants' keys were changed or removed",
+		dcm_notice("%u sessions from before the restart have ended: their tenants' keys were changed or removed",
 			   ended);
 }
 
@@ -277,11 +277,11 @@ static void slabs_restore(struct dcm_donor *donor, struct store *st)
 		dcm_keep_slab_drop(k, n);
 	}
 	if (lost)
-		dcm_err("%u slabs of before the restart are lost: systemd has not kept their memory (FileDescriptorStoreMax=), or their hosts have cut it",
+		dcm_err("%u slabs from before the restart are lost: systemd has not kept their memory (FileDescriptorStoreMax=), or their hosts have truncated it",
 			lost);
 }
 
-/* Whether the state of before can be used; it is @donor->keep then. */
+/* Whether the state from before the restart can be used; then it is @donor->keep. */
 static bool state_adopt(struct dcm_donor *donor, struct store *st)
 {
 	const struct dcm_keep_shape *shape;
@@ -302,7 +302,7 @@ static bool state_adopt(struct dcm_donor *donor, struct store *st)
 		dcm_keep_free(donor->keep);
 		donor->keep = NULL;
 	}
-	dcm_err("the state of before the restart can't be used: %s; starting without it, and %u slabs are lost",
+	dcm_err("the state from before the restart can't be used: %s; starting without it, and %u slabs are lost",
 		why, st->nr);
 	return false;
 }

@@ -166,7 +166,7 @@ def test_a_killed_donor_keeps_its_files(kept_lab: Callable[..., Lab], short_tmp:
         del lab.sections["donor"][key]
     lab.start()
     assert lab.status()["events"]["slabs_restored"] == 0
-    lab.logged("2 slabs of before the restart are lost", 1)
+    lab.logged("2 slabs from before the restart are lost", 1)
     assert store_of(lab).slabs() == 0
     c = back(lab, c)
     d = c.data()
@@ -256,7 +256,7 @@ def test_a_damaged_state_is_not_used(kept_lab: Callable[..., Lab], damage: str) 
     status = lab.status()
     assert int(status["donor_id"], 16) != donor_id
     assert not status["sessions"] and status["memory"]["slabs_mapped"] == 0
-    lab.logged("the state of before the restart can't be used", 1)
+    lab.logged("the state from before the restart can't be used", 1)
     assert store.names() == [STATE] and lab.memfds() == lab.spare()
     assert os.fstat(slab.fd).st_size == 0
     os.close(slab.fd)
@@ -329,7 +329,7 @@ def test_slabs_that_are_not_what_they_were(kept_lab: Callable[..., Lab]) -> None
     lab.start()
     status = lab.status()
     assert status["events"]["slabs_restored"] == 2 and status["memory"]["slabs_mapped"] == 2
-    lab.logged("3 slabs of before the restart are lost", 1)
+    lab.logged("3 slabs from before the restart are lost", 1)
     d.close()
     c, local = back(lab, c), back(lab, local, unix=True)
     d = c.data()
