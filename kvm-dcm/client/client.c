@@ -259,7 +259,8 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	int ret;
 
 	if (!config_valid(cfg)) {
-		dcm_log(DCM_LOG_ERR, "client: bad configuration");
+		dcm_log(DCM_LOG_ERR,
+			"the client's configuration is invalid: please report this");
 		return -EINVAL;
 	}
 	client = client_zalloc(1, sizeof(*client));

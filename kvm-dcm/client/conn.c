@@ -258,7 +258,7 @@ void dcm_conn_send(struct dcm_conn *c, const struct dcm_wire_msg *msg)
 			    msg);
 	if (n < 0) {
 		dcm_conn_fail(c, n == DCM_WIRE_E_ROOM ?
-					 "does not take what we send" :
+					 "does not read our messages" :
 					 "message can't be encoded");
 		return;
 	}
@@ -279,7 +279,9 @@ bool dcm_conn_recv(struct dcm_conn *c, struct dcm_wire_msg *msg)
 			/* heads are read one by one: no bytes follow */
 			c->in_len = 0;
 			if (msg->payload_bytes) {
-				dcm_conn_fail(c, "sends payload here");
+				dcm_conn_fail(
+					c,
+					"sends payload with a message that may have none");
 				return false;
 			}
 			return true;
@@ -350,7 +352,7 @@ int dcm_conn_detach(struct dcm_conn *c, gnutls_session_t *tls)
 
 	if (c->state != DCM_CONN_OPEN || c->in_len || c->out_len || c->nr_fds ||
 	    gnutls_record_check_pending(c->tls)) {
-		dcm_conn_fail(c, "sends what nobody asked for");
+		dcm_conn_fail(c, "sends a message that nobody asked for");
 		return -1;
 	}
 	/* the session outlives this connection: it must not point here */

@@ -82,7 +82,8 @@ static void data_open(struct client_donor *d, struct client_lane_slot *s,
 	if (m->welcome.session != d->session ||
 	    m->welcome.donor_id != d->donor_id || !args.depth ||
 	    (plain && d->client->data_encryption)) {
-		dcm_conn_fail(&s->conn, "answers HELLO with nonsense");
+		dcm_conn_fail(&s->conn,
+			      "answers HELLO with an invalid message");
 		return;
 	}
 	args.fd = dcm_conn_detach(&s->conn, &tls);

@@ -131,7 +131,8 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 	if (m->welcome.version < DCM_WIRE_VERSION_MIN ||
 	    m->welcome.version > DCM_WIRE_VERSION_MAX || !m->welcome.session ||
 	    !m->welcome.inflight_max) {
-		dcm_conn_fail(&d->conn, "answers HELLO with nonsense");
+		dcm_conn_fail(&d->conn,
+			      "answers HELLO with an invalid message");
 		return;
 	}
 	if (resume && (m->welcome.donor_id != d->donor_id ||
@@ -337,7 +338,7 @@ void client_session_message(struct client_donor *d,
 	case DCM_MSG_TICKET:
 		if (!client_verbs_ticket(d, m, now))
 			dcm_conn_fail(&d->conn,
-				      "sends a ticket nobody asked for");
+				      "sends a ticket that nobody asked for");
 		break;
 	case DCM_MSG_SLAB_IS:
 		if (!client_list_answer(d, m, now))

@@ -63,7 +63,7 @@ static void donor_log(const struct hostd_file *f,
 	dcm_log(DCM_LOG_ERR, "%s: donor %s (%s): %s", f->path, d->name,
 		d->address,
 		err == -EEXIST || err == -EADDRINUSE ?
-			"its name or its address is another donor's, which is still being left: once more later (SIGUSR1)" :
+			"another donor with its name or its address is still being removed: send SIGUSR1 again later" :
 			strerror(-err));
 }
 

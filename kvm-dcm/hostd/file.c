@@ -233,7 +233,7 @@ static struct hostd_file *file_open(struct hostd *h, const char *path)
 	    f->info.version != DCMFS_VERSION || !f->info.pages ||
 	    !f->info.extent_pages) {
 		dcm_log(DCM_LOG_ERR,
-			"%s: this kvm-dcm.ko is not the one this dcm-hostd is made for: it is not served",
+			"%s: this kvm-dcm.ko is not the one this dcm-hostd is made for: it is not served; install both from the same release",
 			path);
 		goto fail;
 	}
@@ -341,14 +341,15 @@ void hostd_file_start(struct hostd *h, const char *path)
 	f->slabs.lag_most = dcm_redundancy_lag(f->redundancy, h->cfg.disk_lag);
 	err = dcm_client_start(&cc, &hostd_client_ops, &f->slabs, &f->client);
 	if (err) {
-		dcm_log(DCM_LOG_ERR, "%s: it is not served: %s", path,
-			strerror(-err));
+		dcm_log(DCM_LOG_ERR,
+			"%s: no client for its donors: %s: it is not served",
+			path, strerror(-err));
 		file_free(f);
 		return;
 	}
 	err = pthread_create(&f->thread, NULL, file_main, f);
 	if (err) {
-		dcm_log(DCM_LOG_ERR, "%s: it is not served: no thread: %s",
+		dcm_log(DCM_LOG_ERR, "%s: no thread: %s: it is not served",
 			path, strerror(err));
 		dcm_client_stop(f->client);
 		file_free(f);

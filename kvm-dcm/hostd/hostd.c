@@ -224,7 +224,9 @@ static int files_serve(struct hostd *h, int signals)
 		if (poll(p, PLACES + n,
 			 ending || hostd_gc_waits(h) ? ENDING_MS : -1) < 0 &&
 		    errno != EINTR) {
-			dcm_log(DCM_LOG_ERR, "poll: %s", strerror(errno));
+			dcm_log(DCM_LOG_ERR,
+				"can't wait for events (poll): %s: dcm-hostd ends",
+				strerror(errno));
 			return 1;
 		}
 		if (p[1].revents && !eventfd_read(h->ended, &count)) {

@@ -168,7 +168,7 @@ static int tls_start(struct hostd_file *f, const struct dcm_tcp_args *args)
 	if (err && err != -ENOTCONN &&
 	    dcm_log_allow(&f->no_tls, hostd_now_ns() / 1000000, 60000))
 		dcm_log(DCM_LOG_ERR,
-			"%s: the kernel can't encrypt data: %s%s: no donor on another host can be used; data-encryption = no does without",
+			"%s: the kernel can't encrypt data: %s%s: no donor on another host can be used unless data-encryption = no",
 			f->path, strerror(-err),
 			err == -ENOENT ? " (modprobe tls)" : "");
 	return err;

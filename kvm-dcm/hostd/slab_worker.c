@@ -179,7 +179,9 @@ static int slab_move(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 
 	if (timer_settime(f->slice, 0, &slice, NULL)) {
 		err = -errno;
-		dcm_log(DCM_LOG_ERR, "%s: timer: %s", f->path, strerror(-err));
+		dcm_log(DCM_LOG_ERR,
+			"%s: no timer to move a slab off its donor: %s",
+			f->path, strerror(-err));
 		return err;
 	}
 	err = ioctl(f->fd, DCMFS_IOC_DETACH, &a) ? -errno : 0;
@@ -253,7 +255,7 @@ static void slab_lag_bound(struct dcm_slab_worker *w, u64 pages)
 
 	if (ioctl(f->fd, DCMFS_IOC_TUNE, &arg))
 		dcm_log(DCM_LOG_ERR,
-			"%s: the kernel takes no disk-lag of %llu pages: %s",
+			"%s: disk-lag can't be set to %llu pages: %s; the kernel keeps its last value",
 			f->path, (unsigned long long)pages, strerror(errno));
 }
 

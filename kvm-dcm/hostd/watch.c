@@ -204,7 +204,9 @@ void hostd_watch_mounts(struct hostd *h)
 	struct mntent *m;
 
 	if (!f) {
-		dcm_log(DCM_LOG_ERR, "%s: %s", MOUNTS, strerror(errno));
+		dcm_log(DCM_LOG_ERR,
+			"%s: %s: files of new mounts are not served until it can be read",
+			MOUNTS, strerror(errno));
 		return;
 	}
 	while ((m = getmntent(f)))
@@ -220,7 +222,7 @@ static void dirs_rescan(struct hostd *h)
 	bool more = true;
 
 	dcm_log(DCM_LOG_WARNING,
-		"the kernel has dropped events: looking through all");
+		"inotify events were lost: looking through all directories again");
 	for (d = h->dirs; d; d = d->next)
 		d->seen = false;
 	/* The list changes during a scan. */

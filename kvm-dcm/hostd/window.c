@@ -182,7 +182,7 @@ static void window_revert(void *priv, u64 at, u64 end, bool keep)
 
 	if (err)
 		dcm_log(DCM_LOG_ERR,
-			"%s: what a GC worker did can't be taken back: %s",
+			"%s: a GC worker's changes can't be undone: %s",
 			w->f->path, strerror(err));
 }
 

@@ -102,7 +102,7 @@ static void mlock_log(void)
 
 	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
 		dcm_log(DCM_LOG_NOTICE,
-			"the program locks memory; what is paged is not locked");
+			"the program locks memory; memory that libdcm pages is not locked");
 }
 
 /* glibc 2.41 declares that mlock() reads nothing: nor does this function. */

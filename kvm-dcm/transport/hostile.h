@@ -28,7 +28,7 @@
 	X(LATE, "a WRITE that fails as the endpoint dies, and is done later") \
 	X(FLIP, "a READ has a wrong bit")                                    \
 	X(SWAP, "a READ brings another page's bytes")                        \
-	X(OLD, "a WRITE is answered, not done: the bytes of before stay")
+	X(OLD, "a WRITE is answered, not done: the older bytes stay")
 
 enum dcm_hostile_kind {
 #define X(id, text) DCM_HOSTILE_##id,

@@ -61,7 +61,7 @@ void dcm_page_sums_add(struct dcm_pager *pg, u32 extent)
 		dcm_extent_sums(pg->vm, extent, mem);
 	else if (!s->no_memory)
 		dcm_log(DCM_LOG_WARNING,
-			"%s: no memory for the sums of extent %u: what donors give of it is not checked",
+			"%s: no memory for the sums of extent %u: pages that donors send of it are not checked",
 			pg->slabs.name, extent);
 	s->no_memory |= !mem;
 }

@@ -78,7 +78,7 @@ static int slab_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 		return -EAGAIN;
 	if (err) {
 		dcm_log(DCM_LOG_WARNING,
-			"%s: slab refused for extent %u: %s; another is sought",
+			"%s: extent %u can't use a slab that a donor lends: %s; another slab is sought",
 			w->name, r->extent, strerror(-err));
 		return err;
 	}

@@ -69,11 +69,11 @@ enum script {
 
 /* The text that must be in the log; NULL: the donor stays in use. */
 static const char *const says[NR_SCRIPTS] = {
-	[NO_SESSION_ID] = "answers HELLO with nonsense",
+	[NO_SESSION_ID] = "answers HELLO with an invalid message",
 	[ODD_SLABS] = "says its slabs have",
 	[VAST_SLABS] = "says its slabs have",
-	[OTHER_VERSION] = "answers HELLO with nonsense",
-	[NO_DEPTH] = "answers HELLO with nonsense",
+	[OTHER_VERSION] = "answers HELLO with an invalid message",
+	[NO_DEPTH] = "answers HELLO with an invalid message",
 	[DATA_ON_CONTROL] = "speaks another protocol",
 	[JUNK] = "speaks another protocol",
 	[MR_NO_FD] = "no descriptor with a slab",
@@ -85,7 +85,7 @@ static const char *const says[NR_SCRIPTS] = {
 	[MR_VERBS] = "slab that we did not ask for",
 	[MR_OTHER_BYTES] = "slab that we did not ask for",
 	[MR_SAME_ID] = "slab that we did not ask for",
-	[TICKET_UNASKED] = "a ticket nobody asked for",
+	[TICKET_UNASKED] = "a ticket that nobody asked for",
 };
 
 struct liar {
