@@ -153,7 +153,7 @@ BAD_FOR_US = [
     (f'<dcm:memory {NS} direct="1048577"/>', "whole pages"),
     (f'<dcm:memory {NS} direct="1G" emulator="/usr/bin/kvm"/>', "not written by dcmctl"),
     (f'<dcm:memory {NS} direct="1G" pager="user" added="source"/>', "added="),
-    (f'<dcm:memory {NS} direct="9999999999999999T"/>', "credible"),
+    (f'<dcm:memory {NS} direct="9999999999999999T"/>', "at most"),
     (
         f'<dcm:memory {NS} direct="1G"><dcm:donor name="a"/><dcm:donor name="a"/></dcm:memory>',
         "donor 'a' is there twice",

@@ -142,7 +142,10 @@ def read_memory(element: Element) -> Memory:
         raise _bad(f"direct='{printable(direct, 40)}' is not a size: write for example 4G")
     size = parse_size(direct, "direct") if len(direct) < 16 else SIZE_MAX + 1
     if size > SIZE_MAX or size < BUDGET_MIN or size % PAGE:
-        raise _bad(f"direct='{direct}' is not at least 1M, whole pages and credible")
+        raise _bad(
+            f"direct='{direct}' must be whole pages (4K), at least 1M and at most "
+            f"{format_size(SIZE_MAX)}"
+        )
     redundancy = given.pop("redundancy", "")
     if redundancy not in REDUNDANCY and "redundancy" in element.attributes:
         raise _bad(
@@ -194,7 +197,10 @@ def _element(root: Element) -> Element | None:
     for other in root.all("metadata"):
         for child in other.children:
             if child.name.startswith(f"{NAMESPACE} ") and child.name != MEMORY:
-                raise _bad(f"is what is known, not <{printable(child.name, 80)}>")
+                raise _bad(
+                    "is the only known element of its namespace: remove "
+                    f"<{printable(child.name, 80)}>"
+                )
     return found[0] if found else None
 
 
@@ -350,8 +356,8 @@ def why_not_now(root: Element, memory: Memory, kinds: tuple[str, ...] = QEMU) ->
             yield f"its <memoryBacking> has no {xml}: dcmctl vm enable puts it there"
     if memory.direct >= size_of(root):
         yield (
-            f"its direct memory of {format_size(memory.direct)} is not less than all of its "
-            f"{format_size(size_of(root))}: nothing would be on donors"
+            f"its direct memory, {format_size(memory.direct)}, is not less than all of its "
+            f"memory, {format_size(size_of(root))}: nothing would be on donors"
         )
 
 
@@ -390,7 +396,7 @@ def enable(
     if direct >= size_of(root):
         raise DomainError(
             f"{name_of(root)}: direct memory of {format_size(direct)} is not less than all of its "
-            f"{format_size(size_of(root))}"
+            f"memory, {format_size(size_of(root))}: give a smaller --direct"
         )
     backing = tuple(_BACKING) if pager == "kernel" else ()
     missing = tuple(name for name in backing if root.one("memoryBacking", name) is None)
@@ -402,7 +408,10 @@ def enable(
     if _is_ours(earlier):
         earlier = had.emulator if had is not None else ""
     if earlier and not _EMULATOR.fullmatch(earlier):
-        raise DomainError(f"{name_of(root)}: its <emulator> is '{printable(earlier, 100)}'")
+        raise DomainError(
+            f"{name_of(root)}: its <emulator> '{printable(earlier, 100)}' is not the path of a "
+            "program: correct <emulator>"
+        )
     if redundancy is None:
         redundancy = had.redundancy if had is not None else ""
     if seal is None:

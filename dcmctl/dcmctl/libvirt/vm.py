@@ -132,8 +132,9 @@ def _names(given: list[str] | None, what: str) -> tuple[str, ...] | None:
     if not given:
         return None
     names = tuple(check_name(name, what) for name in given)
-    if len(set(names)) != len(names):
-        raise UsageError(f"a {what} is given twice")
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{what} {name} is given twice: leave one out")
     return names
 
 

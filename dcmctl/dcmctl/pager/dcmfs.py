@@ -143,7 +143,7 @@ def set_budget(path: Path | int, size: int) -> None:
             raise DcmError(
                 f"a budget of {format_size(size)} is too small: at least {format_size(least)}"
             ) from None
-        raise DcmError(f"the budget can't be set: {reason(exc)}; only root may do it") from None
+        raise DcmError(f"the budget can't be set: {reason(exc)} (only root may set it)") from None
     finally:
         if not isinstance(path, int):
             os.close(fd)
