@@ -212,7 +212,7 @@ int main(int argc, char **argv)
 	for (unsigned int i = 0; i < threads; i++)
 		if (pthread_create(&pairs[i].toucher, NULL, toucher_run,
 				   &pairs[i]))
-			die("no thread");
+			die("can't start a thread");
 	for (unsigned int i = 0; i < threads; i++) {
 		const struct pair *pair = &pairs[i];
 

@@ -198,7 +198,7 @@ static bool dcm_backend_memory_alloc(HostMemoryBackend *backend, Error **errp)
     m->size = backend->size;
     m->host = qemu_anon_ram_alloc(m->size, &align, false, true);
     if (!m->host) {
-        error_setg_errno(errp, errno, "can't map %zu MiB",
+        error_setg_errno(errp, errno, "can't map %zu MiB of RAM",
                          m->size >> 20);
         return false;
     }
