@@ -62,8 +62,8 @@ static bool inactive_may_grow(const struct dcm_vm *vm)
 }
 
 /*
- * Learn from a residency when it ends. Returns whether to REDUCE.
- * Each page notes when it went.
+ * Learn from a block's stay in direct memory when it ends, and note in each page
+ * when it left. Returns whether the block is to be split (REDUCE).
  */
 static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -82,9 +82,10 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 			hit += !!(w & PD_TOUCHED);
 		}
 		/*
-		 * A guess counts as a write every second time, a write
-		 * always. That a new page was filled counts as often as
-		 * fetched pages of these 2 MiB are written.
+		 * Was the page written? If that was only guessed
+		 * (PD_GUESSED), every second such page counts as written.
+		 * For a new page the first write tells nothing: it counts
+		 * as often as fetched pages of these 2 MiB are written.
 		 */
 		if (w & PD_FRESH) {
 			if (chance < READ_ONCE(habit_of(vm, head)->rewritten))

@@ -238,7 +238,7 @@ static void part_end(struct dcm_lane *lane, u32 head, u32 end, u32 asked,
  * dcm_fresh_make() - bring in a run, and wake the access
  * @lane: caller's lane
  * @gfn: the touched page
- * @nr: what dcm_fresh_run() said
+ * @nr: the number of pages that dcm_fresh_run() returned
  * @write: the access is a write
  *
  * Return: whether the touched page has come in.

@@ -157,7 +157,7 @@ static void asked_set(struct dcm_streams *t, struct dcm_stream *s, u32 steps)
 	s->asked = (u16)steps;
 }
 
-/* What it has asked for and was not used is not expected any more. */
+/* End a stream: pages that it asked for and that were not used are not waited for. */
 static void stream_end(struct dcm_streams *t, struct dcm_stream *s)
 {
 	if (s->asked + s->went)
@@ -168,7 +168,7 @@ static void stream_end(struct dcm_streams *t, struct dcm_stream *s)
 	s->sure = 0;
 }
 
-/* A miss that no stream has foreseen: a new one, perhaps, in the oldest's place. */
+/* No stream has foreseen this miss: perhaps it begins one, in place of the oldest. */
 static struct dcm_stream *stream_begin(struct dcm_streams *t,
 				       const struct dcm_miss *m)
 {
@@ -187,7 +187,7 @@ static struct dcm_stream *stream_begin(struct dcm_streams *t,
 	return s;
 }
 
-/* A stream has come to a page, after @steps that were foreseen. */
+/* An access has continued a stream, @steps after the next page that was foreseen. */
 static void stream_go(struct dcm_streams *t, struct dcm_stream *s, u32 gfn,
 		      const struct dcm_miss *m, s64 steps)
 {
@@ -200,7 +200,7 @@ static void stream_go(struct dcm_streams *t, struct dcm_stream *s, u32 gfn,
 		dcm_learn(&t->waste, false);
 		s->went = 0;
 	}
-	/* what was asked for and is missed has not come, or is gone again */
+	/* a page that was asked for and is missed has not come, or has left again */
 	asked_set(t, s, asked && !m ? s->asked - (u32)steps - 1 : 0);
 	s->next = (s64)gfn + s->step;
 	if (m && side_by_side(s->step))
@@ -208,9 +208,9 @@ static void stream_go(struct dcm_streams *t, struct dcm_stream *s, u32 gfn,
 }
 
 /**
- * struct stream_plan - what is to be brought in for a stream
- * @stream: whose
- * @used: its time then: another later is another plan's
+ * struct stream_plan - pages to bring in for a stream
+ * @stream: the stream
+ * @used: its @used when the plan was made; if it differs later the plan is void
  * @first: the first page
  * @step: to the next
  * @nr: how many
@@ -224,8 +224,9 @@ struct stream_plan {
 };
 
 /*
- * How many steps may be asked for and not used, at most: those of other streams are
- * part of the same share. What an old one has left no access came for.
+ * The most steps that may be asked for and not used: all streams together have one
+ * share of the budget. A stream that no access has continued for long is ended, and
+ * the steps that it asked for count no more.
  */
 static u32 depth_max(struct dcm_vm *vm, const struct dcm_stream *s)
 {
@@ -253,7 +254,7 @@ static u32 to_block_end(const struct stream_plan *p)
 		       0;
 }
 
-/* More is asked for when half of it is used. */
+/* Ask for more steps of a stream once half of those asked for are used. */
 static bool stream_more(struct dcm_vm *vm, struct dcm_stream *s,
 			struct stream_plan *p)
 {
@@ -276,7 +277,7 @@ static bool stream_more(struct dcm_vm *vm, struct dcm_stream *s,
 	return true;
 }
 
-/* What follows an access, if it is one of a stream. Under the lock. */
+/* Plan the pages that follow an access, if it continues a stream. Under the lock. */
 static bool access_look(struct dcm_vm *vm, u32 gfn, const struct dcm_miss *m,
 			struct stream_plan *p)
 {
@@ -297,7 +298,7 @@ static bool access_look(struct dcm_vm *vm, u32 gfn, const struct dcm_miss *m,
 	return stream_more(vm, s, p);
 }
 
-/* Bring in what donors have of it. False: there is no room now. */
+/* Bring in the pages of @want that donors have. False: there is no room now. */
 static bool pages_bring(struct dcm_lane *lane, struct dcm_ahead_want *want)
 {
 	if (!want->single && !dcm_eblk_worth(lane, want->from))
@@ -309,7 +310,7 @@ static bool pages_bring(struct dcm_lane *lane, struct dcm_ahead_want *want)
 	return true;
 }
 
-/* Only so many steps of a plan are brought in: the others are not asked for yet. */
+/* Cut a plan to @nr steps: the others count as not asked for yet. */
 static void plan_cut(struct dcm_vm *vm, struct stream_plan *p, u32 nr)
 {
 	struct dcm_streams *t = &vm->streams;
@@ -322,7 +323,7 @@ static void plan_cut(struct dcm_vm *vm, struct stream_plan *p, u32 nr)
 	p->nr = nr;
 }
 
-/* Dirty pages take their time to leave: what there is no room for comes later. */
+/* Cut a plan to the room there is: dirty pages take time to leave. */
 static void plan_fit(struct dcm_lane *lane, struct stream_plan *p)
 {
 	struct dcm_vm *vm = lane->vm;

@@ -422,9 +422,11 @@ struct dcm_streams {
  * @chunk: where the descriptors are, %DCM_PDS_PAGES together
  * @pd: all descriptors, one after another; %NULL in a sparse VM
  * @nr_chunks: chunks that have descriptors
- * @habit: what was learned, for each 2 MiB
- * @reuse: pages whose touches are all noticed (reuse.c); %NULL: the pager can't
- * @reuse_below: 64 KiB with a hash below this have one of them
+ * @habit: what was learned about accesses, for each 2 MiB
+ * @reuse: the sample of pages of which every touch is noticed (reuse.c); %NULL: the
+ *	pager can't notice touches
+ * @reuse_below: of 64 KiB whose number has a hash below this, one page is in that
+ *	sample
  * @direct: pages in direct memory, counted from the start of a fetch until the
  *	frame is given back: what the budget bounds
  * @wb_pages: of those, pages in Writeback (on their way out)
