@@ -345,8 +345,8 @@ void dcm_client_io_flush(struct dcm_client *client, u32 lane);
 
 /*
  * Take up to @max completions of all donors into a list; returns their number.
- * A lane with a broken connection takes over a new one here, or in post:
- * ops->fenced.
+ * If a connection of the lane broke and there is a new one, the lane begins to use
+ * it here or in dcm_client_io_post(), and ops->fenced is called.
  */
 int dcm_client_io_poll(struct dcm_client *client, u32 lane,
 		       struct dcm_io **done, int max);

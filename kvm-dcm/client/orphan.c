@@ -105,9 +105,9 @@ static u64 room_beside(const struct client_donor *d, bool orphans, u64 now)
 
 /*
  * Move slabs off a donor that can't be asked but whose memory can be used
- * (dcm-tc18, 3.5): @orphans only, or all slabs of one whose control side is
- * silent. A few at a time, so that little was moved in vain if the donor answers
- * after all, and none that has nowhere to go.
+ * (dcm-tc18, 3.5): only its orphans if @orphans, else all slabs, as its control
+ * connection is silent. Moves a few at a time, so that little was moved in vain if
+ * the donor answers after all, and no slab for which no other donor has room.
  */
 void client_donor_relieve(struct client_donor *d, bool orphans, u64 now)
 {

@@ -35,8 +35,8 @@
  * @since_ns: when it came, or was asked back; under the worker's lock
  * @patient: nobody needs the slab back soon; under the worker's lock
  * @attached: the pager has the slab; the worker's thread's
- * @order: larger than that of slabs that the pager got before; under the worker's
- *	lock
+ * @order: a number that grows with each slab that the pager gets; under the
+ *	worker's lock
  */
 struct dcm_slab_record {
 	struct dcm_slab_record *next;
@@ -75,8 +75,8 @@ struct dcm_slab_worker;
  *	empty; -EAGAIN: there is more to move; -EIO: the slab is gone; else it
  *	has to wait for another slab or for memory
  * @fill: copy pages to slabs of the record's extent that lack them, for a little
- *	while. 0: none lacks any; -EAGAIN: there is more; above 0: there is, and
- *	so many ms can be waited for it. %NULL: an extent has one slab
+ *	while. 0: none lacks any; -EAGAIN: there is more; above 0: there is more,
+ *	and the next call may come this many ms later. %NULL: an extent has one slab
  * @thin: whether pages of an extent may lack in a slab of it; may be %NULL, as
  *	@fill
  * @lag: how many pages of an extent its files lack, at most; %NULL: files are
@@ -103,8 +103,8 @@ struct dcm_slab_worker_ops {
 };
 
 /**
- * struct dcm_slab_donor - slabs that one donor has taken with it
- * @loss: what was lost and is not logged yet; the worker's thread's
+ * struct dcm_slab_donor - slabs that were lost with one donor
+ * @loss: losses that are not logged yet; used by the worker's thread alone
  * @donor: name and address; under the lock
  * @since_ns: when the last slab was lost; under the lock
  * @nr_losing: slabs whose pages are not marked yet; under the lock
@@ -129,11 +129,11 @@ struct dcm_slab_donor {
  * @nr_losing: slabs whose pages are not marked lost yet
  * @lag_most: how many pages may lag behind in files; any thread, WRITE_ONCE()
  * @lag_set: the same as the pager was told
- * @lag_presses: they are about to be so many
+ * @lag_presses: more than half of @lag_set pages lag
  * @hurry: the fill that ops->fill() is called for keeps to no rate
  * @orders: the largest order of a slab so far; under the lock
  * @looked_ns: when extents were last looked at
- * @risk: what that found; under the lock
+ * @risk: the result of this look; under the lock
  * @nr_filling: extents that are being filled; READ_ONCE()
  * @nr_lost: extents of which pages were lost so far; READ_ONCE()
  * @say_starved: of a log line; the client thread's
@@ -163,7 +163,7 @@ struct dcm_slab_worker {
 };
 
 /**
- * dcm_slab_worker_init() - before the client is started
+ * dcm_slab_worker_init() - set up @w, before the client is started
  * @w: all zero; every member is set here
  * @ops: must outlive @w, as must @name and @on_loss
  * @nr_extents: more than the largest number of an extent
@@ -174,7 +174,7 @@ int dcm_slab_worker_init(struct dcm_slab_worker *w,
 			 const struct dcm_slab_worker_ops *ops,
 			 const char *name, const char *on_loss, u32 nr_extents);
 
-/* After the client has ended. Also of one that is all zero. */
+/* Free @w's memory, after the client has ended. @w may also be all zero. */
 void dcm_slab_worker_free(struct dcm_slab_worker *w);
 
 /**
@@ -231,7 +231,7 @@ void dcm_slab_worker_each(struct dcm_slab_worker *w,
 bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
 			   u64 *slab);
 
-/* What the death of donors would cost, as of up to a second ago. Any thread. */
+/* The memory that the death of donors would cost, up to a second old. Any thread. */
 void dcm_slab_worker_risk(struct dcm_slab_worker *w, struct dcm_risk *risk);
 
 /* Whether a slab is lost and its pages are not marked yet. Any thread. */

@@ -22,9 +22,9 @@
  * extent does not get what the cold one gave back (another VM was faster, or its
  * donor is short), no more is given for a minute.
  *
- * With redundancy disk and replica:2+disk files have a copy of each page already,
- * and are to be no second one of a cold extent's; with replica:3 an extent has no
- * room for one slab more. There nothing is exchanged.
+ * No extents change places with redundancy disk and replica:2+disk, as files have a
+ * copy of each page already, and must not get a second one of a cold extent; nor
+ * with replica:3, as an extent has no room for one slab more.
  *
  * Locking: none, only the client thread uses it.
  */
