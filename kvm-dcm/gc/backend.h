@@ -31,11 +31,12 @@
  * @place: where a byte is kept for workers; false: nowhere, or its extent is moving
  * @write_count: counts writes to the range, which is at @place; see
  *	struct dcm_gc_workers_ops
- * @spread: workers have changed the range at its places: give other slabs, where
- *	there are any, the same. The range was synced without @keep, and is frozen. OK,
- *	or TIMED_OUT at @until_ms: then @revert must follow
- * @revert: give that up. What workers did to the range counts (@keep), and no other
- *	slab has it; or it does not, where other slabs have what was there before
+ * @spread: workers have changed the range at its places: copy the new bytes to the
+ *	other slabs, if there are any. The range was synced without @keep, and is
+ *	frozen. OK, or TIMED_OUT at @until_ms: then @revert must follow
+ * @revert: stop spreading the range. With @keep the workers' bytes count, and no
+ *	other slab has them; without it the bytes from before count, if other slabs
+ *	have them
  * @moved: the answer that the request of @token has if this process ends before it
  *	answers; false: its submitter can't be told. %NULL: the submitter ends with this
  *	process
@@ -93,7 +94,7 @@ struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *backend,
 				    const struct dcm_gc_host_ops *ops,
 				    void *priv, char *err, size_t len);
 
-/* What dcm_gc_host_config() fills in */
+/* The bytes that dcm_gc_host_config() fills in */
 #define DCM_GC_CONFIG_BYTES offsetof(struct virtio_gc_config, budget_mib)
 
 /* Fill in that much of a configuration. Returns the features it can offer. */

@@ -38,13 +38,15 @@ struct dcm_gc_place_of {
  * @write_count: count of writes to a region at its place. Two equal counts: no
  *	write began or ended between them, and none was under way. false:
  *	unknown
- * @spread: workers have changed @n regions well: give the other slabs of their
- *	extents, where there are any, the same; a status, in time
- * @revert: give that up. What workers did to @n regions counts (@keep), and no other
- *	slab has it; or it does not, where other slabs have what was there before
+ * @spread: workers have changed @n regions and reported success: copy the new bytes
+ *	to the other slabs of the extents, if there are any. Returns a virtio-gc
+ *	status, at @until_ms at the latest
+ * @revert: stop spreading @n regions. With @keep the workers' bytes count, and no
+ *	other slab has them; without it the bytes from before count, if other slabs
+ *	have them
  * @moved: the first @n entries of the answer are moves that are committed, and
- *	references to what they moved are updated next. Should this process end from
- *	now on, the runtime has to know of them. False: it will not
+ *	references to the moved objects are updated next. If this process ends from
+ *	now on, the runtime has to learn of these moves. False: it can't
  * @bits: write a part of a live bitmap at space offset @at
  * @cancelled: whether the running command is to end
  */
