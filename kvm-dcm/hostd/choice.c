@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * choice.c - the donors that a file may use, on how many each page is, and sealed or not
+ * choice.c - the donors, the redundancy and the sealing of one file
  *
- * All of the configuration, unless HOSTD_CHOICES/NAME.donors exists for a file
- * called NAME: then the donors that it names, one a line, and those of groups
- * that it names as @GROUP; all for a line *. libvirt's hook writes it before it
- * makes the file, and may change it later. Groups are looked up whenever the donors
+ * A file uses all donors of the configuration, unless HOSTD_CHOICES/NAME.donors
+ * exists for a file called NAME. Each of its lines names a donor, or a group of
+ * donors as @GROUP; a line * stands for all donors. libvirt's hook writes it before
+ * it makes the file, and may change it later. Groups are looked up whenever the donors
  * change: a donor that joins a group later is used. Lines "redundancy = VALUE" and
  * "seal = yes" or "seal = no" are used in place of the configuration's.
  *

@@ -106,9 +106,10 @@ DCM_API uint64_t dcm_gc_host_limits(struct dcm_pager *p,
 DCM_API void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features);
 
 /**
- * dcm_gc_host_submit() - a request
- * @request: the device-readable part; copied. Beyond the configuration's
- *	request_max one byte more is enough, for it is refused
+ * dcm_gc_host_submit() - hand over a request of the guest
+ * @request: the device-readable part; copied. A request longer than the
+ *	configuration's request_max is refused: pass request_max + 1 bytes of it
+ * @bytes: of @request
  * @room: bytes of the device-writable part
  * @token: handed to answered()
  */

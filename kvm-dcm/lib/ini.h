@@ -27,7 +27,7 @@ typedef int (*dcm_ini_fn)(void *arg, const char *section, const char *key,
  * @text: needs no NUL at the end
  * @len: its bytes
  * @fn: called for each setting, in the file's order
- * @arg: @fn's
+ * @arg: passed to @fn
  * @err: %DCM_ERR_MAX bytes: "line N: what is wrong", of the first wrong line
  *
  * Return: 0 or -EINVAL.

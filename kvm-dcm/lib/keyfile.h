@@ -56,7 +56,7 @@ typedef int (*dcm_keyfile_fn)(void *arg, const struct dcm_key *key,
  * @text: needs no NUL at the end
  * @len: its bytes
  * @fn: called for each key, in the file's order; names are not repeated
- * @arg: @fn's
+ * @arg: passed to @fn
  * @err: %DCM_ERR_MAX bytes: "line N: what is wrong"
  *
  * Return: 0, -EINVAL, or -ENOENT if there is no key.

@@ -144,8 +144,9 @@ static bool answer_awaited(const struct tcp_endpoint *t)
 }
 
 /*
- * Operations in flight may have happened, may happen yet, or never will. @err: what
- * the control plane finds as the socket's error (SO_ERROR), if the file gives it up.
+ * End the endpoint. Operations in flight may have happened, may happen yet, or never
+ * will. @err: 0, or why this side gives the connection up: the control plane reads it
+ * as the socket's error (SO_ERROR).
  */
 static void endpoint_fail(struct tcp_endpoint *t, const char *why, int err)
 {

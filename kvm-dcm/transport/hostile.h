@@ -11,9 +11,9 @@
 #include "transport.h"
 
 /*
- * X(id, text): what may happen to an operation, in parts per million. The last
- * three are of a donor that lies, and of no transport; READs must come into the
- * poster's memory for FLIP and SWAP (no %DCM_TR_DIRECT).
+ * X(id, text): one thing that the hostile transport does to operations. The last
+ * three are what a lying donor does, and no broken network. FLIP and SWAP need READs
+ * that come into the poster's memory (no %DCM_TR_DIRECT).
  */
 #define DCM_HOSTILE_KINDS(X)                                                 \
 	X(AGAIN, "post() says the queue is full")                            \
