@@ -93,8 +93,8 @@ int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr);
 int dcm_chan_flush(struct dcm_chan *ch);
 
 /*
- * The network broke it, by not delivering for too long; neither peer wanted
- * that. So the peer may still be alive.
+ * Whether the network broke the channel, by not delivering for too long. Neither
+ * peer closed it then, so the peer may still be alive.
  */
 bool dcm_chan_cut(const struct dcm_chan *ch);
 

@@ -87,8 +87,8 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d);
 /**
  * dcm_data_answer() - answer the requests that the disk has done
  *
- * Return: 0, or a negative errno when the connection must be closed; then it has
- * a turn that does it.
+ * Return: 0, or a negative errno: the connection is broken, and waits for a turn,
+ * in which dcm_data_serve() closes it.
  */
 int dcm_data_answer(struct dcm_worker *w, struct dcm_data *d);
 
@@ -140,7 +140,7 @@ void dcm_data_file_stop(struct dcm_worker *w);
 /* Wait until the disk is done with all that @w has closed. */
 void dcm_data_file_finish(struct dcm_worker *w);
 
-/* No request can be taken: of @w's connections at all, or of @d. */
+/* Whether no request can be taken: from any connection of @w; from @d. */
 bool dcm_data_file_full(const struct dcm_worker *w);
 bool dcm_data_file_held(const struct dcm_data *d);
 
@@ -155,7 +155,7 @@ void dcm_data_file_request(struct dcm_worker *w, struct dcm_data *d,
 			   struct dcm_slab *slab, u32 status,
 			   const u8 *payload);
 
-/* Give the kernel what was taken; and whether it has not taken all of it. */
+/* Give the kernel the requests that were taken; whether it still lacks some. */
 void dcm_data_file_submit(struct dcm_worker *w);
 bool dcm_data_file_unsent(const struct dcm_worker *w);
 

@@ -101,8 +101,8 @@ u64 dcm_slab_id(u64 serial);
 
 /**
  * dcm_slab_adopt() - a slab that was lent before the donor's restart
- * @serial: its old one, at most @pool->serial
- * @fd: its memfd, with all its pages; the slab's on success
+ * @serial: its serial before the restart, at most @pool->serial
+ * @fd: its memfd, with all its pages; on success the slab owns it
  *
  * Return: the slab, SPARE and in no list; %NULL: no memory, or another slab has
  * its place in the table.
