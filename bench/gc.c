@@ -4,10 +4,10 @@
  *
  *   gc trace MIB THREADS [huge] the engine's tracer and a plain one, in turn;
  *                               the heap of huge pages for both
- *   gc evacuate MIB RUNS        one region of so many MiB, half live, and
+ *   gc evacuate MIB RUNS        one region of MIB MiB, half live, and
  *                               memcpy() of its live bytes
- *   gc dump MIB FILE            the graph, for who builds an equal one: for
- *                               each object its type, bytes, how many
+ *   gc dump MIB FILE            the graph, for a program that builds an equal
+ *                               one: for each object its type, bytes, number of
  *                               references, and the numbers of their objects
  */
 #include <endian.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * gc_world.h - gc_heap.h's heap in a window of libdcm, which is asked as a device
- * asks (libdcm_gc.h)
+ * gc_world.h - gc_heap.h's heap in a window of libdcm, with requests as a virtio-gc
+ * device makes them (libdcm_gc.h)
  *
- * For a program of one thread that asks. What fails ends the program.
+ * For a program in which one thread makes requests. Any error ends the program.
  */
 #ifndef BENCH_GC_WORLD_H
 #define BENCH_GC_WORLD_H
@@ -22,20 +22,20 @@ struct gc_world {
 };
 
 /*
- * @mib of heap, a multiple of the donors' slabs. Objects are in its first
- * @regions (0: in all), of which @live per mille are reachable.
+ * Make a heap of @mib MiB, a multiple of the donors' slab size, with objects in its
+ * first @regions regions (0: in all). @live per mille of the objects are reachable.
  */
 void gc_world_open(struct gc_world *w, const char *config, u64 mib, u32 regions,
 		   u32 live);
 
-/* A request for space 1 and its status. */
+/* Make a request for space 1; returns its status. */
 u32 gc_ask(struct gc_world *w, u16 command, u16 flags, u32 count,
 	   const void *body, size_t body_bytes, const void *entries,
 	   size_t bytes);
 void gc_must(u32 status, const char *what);
 
 void gc_space_make(struct gc_world *w);
-/* A piece at a time: on a machine with much else to do all of it takes long. */
+/* CLEAN the space, a piece at a time: on a busy machine the whole takes long. */
 void gc_clean(struct gc_world *w);
 /* Of all regions that have objects. Without VIRTIO_GC_TRACE_CONCURRENT no program may run. */
 void gc_trace_start(struct gc_world *w, u16 flags);
@@ -45,7 +45,7 @@ u64 gc_root_of(const struct gc_world *w);
 /* With the results: how many objects live. */
 u64 gc_trace_finish(struct gc_world *w);
 
-/* What the last request was answered with, after its head. */
+/* The answer to the last request, after its head. */
 const void *gc_answer(void);
 
 /* gc_evacuate.c: see gc_host.c */

@@ -222,8 +222,9 @@ static void anonymous(void)
  * struct round - blocks that go round: in from a slab, out to a frame
  * @fd: the slab, a memfd as a donor's of shm
  * @slab: its mapping
- * @guest: memory in which %LIVE blocks are at a time
- * @frame: frames: those from 0 on have memory, that of a block comes and goes by MOVE
+ * @guest: guest memory; %LIVE blocks of it are present at a time
+ * @frame: frames that blocks leave to: by memcpy(), or by UFFDIO_MOVE, which moves the
+ *	frame's memory
  * @buffer: bytes of one block
  */
 struct round {

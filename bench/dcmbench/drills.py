@@ -138,9 +138,10 @@ def group(
     files: bool = False,
     net: Net | None = None,
 ) -> Iterator[list[donors.Donor]]:
-    """So many donors over TCP, in the clear, on a CPU of their own, and one of files.
+    """`number` donors over TCP without encryption, on a CPU of their own.
 
-    `more`: further lines of their configurations. `net`: has a leaf for each, by its name.
+    `files`: also one donor of files. `more`: further lines of the donors' configurations.
+    `net`: a network with one leaf for each donor, of the donor's name.
     """
     with contextlib.ExitStack() as stack:
         made: list[donors.Donor] = []

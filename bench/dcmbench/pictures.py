@@ -124,8 +124,10 @@ def misses(found: Found) -> Any | None:
 
 
 def latency(found: Found) -> Any | None:
-    """The distribution of what a touch takes that is a fault; with a side missing, the picture that
-    there is shows more."""
+    """The distribution of the time that a touch takes if it is a fault.
+
+    None if a side was not measured: the picture that exists already shows more.
+    """
     memory = found.get("memory", {})
     lines: dict[str, Mapping[str, Any]] = {}
     for id_ in ("fault-shm", "fault-tcp", "fault-tls", "rand-vs-zram"):
