@@ -39,8 +39,11 @@ def answer(c: Control, activity: dict[int, int], done: bool, seconds: float = 6)
 
 
 def squeeze(lab: Lab, slabs: int) -> None:
-    """Raise the head room so that only @slabs may stay lent. Memory moves on a busy machine,
-    so the capacity does the exact part and the head room test below the rough one."""
+    """Lower the capacity, so that only @slabs may stay lent.
+
+    The capacity is exact. The head room is not, as free memory changes on a busy machine: a
+    test below has it.
+    """
     lab.sections["donor"]["capacity"] = f"{slabs * 2}M"
     lab.reload()
 

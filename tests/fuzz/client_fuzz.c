@@ -9,17 +9,16 @@
  * by themselves for a while, send descriptors, do not read, hang up; a pager that
  * wants extents and gives slabs back, lanes with operations on them, donors
  * added, drained and removed, copies that are to be more or fewer; time passes.
- * Names and tags are what the host has said.
+ * Donors answer with names and tags that the host has sent.
  *
- * Whatever happens: to the pager all comes as fake_pager.c says; what the host
- * sends is what its own codec takes; its lists and counters fit each other; and
- * once donors are gone for good and the pager has released all, no slab, mapping
- * or descriptor is left.
+ * Whatever happens: the pager gets only the calls that fake_pager.c allows; the
+ * host's own codec decodes every message that the host sends; the host's lists and
+ * counters fit each other; and once donors are gone for good and the pager has
+ * released all, no slab, mapping or descriptor is left.
  *
- * The real control thread's loop runs, in this thread: its poll() is where an
- * input's steps are taken. In its place the harness has the cipher, the clock,
- * connect(), name lookup and RDMA; donors are fake_donors.c's, links fake_links.c's,
- * sockets sockets.c's.
+ * The real control thread's loop runs, in this thread: its poll() takes an input's
+ * steps. The harness replaces the cipher, the clock, connect(), name lookup and
+ * RDMA; donors are in fake_donors.c, links in fake_links.c, sockets in sockets.c.
  */
 #include <errno.h>
 #include <poll.h>
@@ -99,7 +98,7 @@ int __wrap_pthread_setname_np(pthread_t t, const char *name)
 	return 0;
 }
 
-/* Who asks about a donor waits here for the control thread. */
+/* A thread that asks about a donor waits here for the control thread. */
 int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
 				  const struct timespec *end)
 {

@@ -43,7 +43,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms);
 int __wrap_pthread_join(pthread_t t, void **ret);
 
 /**
- * struct client - who is connected
+ * struct client - one connected client
  * @deaf: answers are read only when there is room for no more
  * @unsure: it may be cut off, or have been: not all lines have answers
  * @lines: whole ones said
@@ -360,7 +360,7 @@ static void say_request(struct client *c)
 	if (how & 0x40)
 		text[a % strlen(text)] = (char)b;
 	text[strcspn(text, "\n")] = 0;
-	/* to who does not read, more than there is room for the answers of */
+	/* to a client that does not read, more requests than there is room for answers */
 	for (u32 i = 0; i < (how & 0x80 ? (c->deaf ? 6 : 3) : 1); i++) {
 		say(c, text, strlen(text));
 		say(c, "\n", 1);
@@ -426,8 +426,8 @@ static void clients_read(bool deaf, size_t max)
 }
 
 /*
- * There is no room for an answer. A client that reads does so at once; for one
- * that is deaf time passes, and then it takes a part.
+ * The status thread has no room for an answer. A client that reads its answers does
+ * so at once. If only deaf clients are left time passes, and then they read a part.
  */
 static int wait_for_room(struct pollfd *p, int ms)
 {

@@ -4,9 +4,9 @@
  *
  * First one by one: every request with wrong numbers and sizes, with pointers to
  * nothing, to memory that ends in their middle, to memory of the file itself,
- * on files that are not ours, and by who may not. Then at random, see
- * ioctls_random.c. In the end the file works and holds what it should, and
- * nothing that was handed in is still held.
+ * on files that are not ours, and by users who may not make it. Then at random, see
+ * ioctls_random.c. In the end the file works and has the right content, and the
+ * kernel holds no descriptor that was handed in.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +82,7 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &none, sizeof(none));
 }
 
-/* What a request says to its valid argument; 0: it is done. */
+/* The error that a request returns for its valid argument; 0: it is done. */
 static int answer(unsigned int cmd)
 {
 	switch (cmd) {
@@ -317,7 +317,7 @@ static void fields(struct control *c)
 			s.donor = DCMFS_DONORS_MAX + (1u << (i - 160)) - 1;
 		else
 			s.remote = 1ull << (i - 192);
-		/* What its donor calls it may be told of any slab. */
+		/* The donor's id of any slab may be set. */
 		if (!s.remote)
 			refused(fd, DCMFS_IOC_ATTACH, &s, EINVAL, "a flag");
 		s.fd = -1;
@@ -424,7 +424,7 @@ static void wrong_files(void)
 		}
 		refused(path, requests[k], buf, EBADF, "O_PATH");
 		refused(-1, requests[k], buf, EBADF, "no file");
-		/* What counts is who asks. */
+		/* The caller's rights count, not how it opened the file. */
 		answers(read_only, requests[k], buf, "open to read");
 	}
 	close(path);

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The L1 that tests share, fresh ones for those that need one, and what judges both.
+"""The L1 (a VM with a kernel to test) that tests share, fresh ones for tests that need one, and the
+checks after each test.
 
-An L1's kernel log is looked at after every test: a test that leaves a complaint fails, whatever
-else it found. After a test that failed, of this or of anything else, the next one gets another L1.
+An L1's kernel log is looked at after every test: a test that leaves a complaint there fails,
+whatever else it found. After a test that failed, for any reason, the next one gets another L1.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ GHOST = pytest.StashKey[bool]()
 
 
 def seed() -> str:
-    """What a random test begins with; printed, and given by SEED."""
+    """The seed of a random test: from the environment's SEED, else a new one; printed."""
     number = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
     print(f"SEED={number}")
     return number

@@ -238,7 +238,7 @@ class Agent:
         return {"end": True}, b""
 
     def feed(self, number: int, sock: socket.socket) -> None:
-        """What came for a stream, into it; nothing is its end."""
+        """Write the data that came for a stream to its socket; empty data ends the stream."""
         try:
             while data := self.streams[number].get():
                 sock.sendall(data)
@@ -248,10 +248,11 @@ class Agent:
         del self.streams[number]
 
     def do_kvm(self, number: int, head: Head, body: bytes) -> Reply:
-        """Load KVM, while one processor is on, and keep a VM, so that no other is the first.
+        """Load KVM while only one processor is on, and keep a VM, so that no other is the first.
 
-        For the first one the kernel's scheduler is patched, and for the end of the last. An
-        emulated processor may have translated what was there meanwhile, a breakpoint, and keep it.
+        The kernel patches its scheduler when the first VM starts and when the last one ends.
+        While it patches there is a breakpoint instruction in the code, and another emulated
+        processor may translate it and keep the translation.
         """
         if self.vm < 0:
             others = list(Path("/sys/devices/system/cpu").glob("cpu[1-9]*/online"))
@@ -271,7 +272,7 @@ class Agent:
         return {}, b""
 
     def do_off(self, number: int, head: Head, body: bytes) -> Reply:
-        # What was asked before and hangs may end now, and forget its own.
+        # A command that was started before and hangs ends now.
         for job in list(self.jobs.values()):
             job.kill()
         self.send({"id": number})
