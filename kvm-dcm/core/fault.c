@@ -19,7 +19,7 @@
 
 #define FF_NOGROW 0x100 /* take the block in the size it has */
 #define FRAME_TRIES 4 /* times to evict and look again before STALL */
-#define TIMED_EVERY 64 /* faults that need no fetch: one in so many is timed */
+#define TIMED_EVERY 64 /* of faults that need no fetch one in 64 is timed */
 
 /*
  * The second write to a block makes all of it writable: this trades more bytes

@@ -37,7 +37,7 @@
 #define RUN_MAX (1u << DCM_HABIT_SHIFT) /* pages: 2 MiB */
 #define RUN_SHARE 16 /* the longest run is 1/16 of the budget */
 #define FREE_SHARE 8 /* 1/8 of the budget is left free by runs */
-#define LOOK_EVERY 16 /* first touches: one in so many looks around */
+#define LOOK_EVERY 16 /* one first touch in 16 looks around */
 
 /* The longest run that there is room for; 0: none. */
 static u32 run_room(const struct dcm_vm *vm)

@@ -6,8 +6,8 @@
  * that has slabs both in memory and in files may leave the files out: the frame
  * is free once the slabs in memory have the page. The files get it later, by
  * dcm_extent_fill(). Until then the page *lags*: it dies with the donors of memory.
- * Of the VM's pages lag_pages lag at most; once so many do, write-backs go to the
- * files too, and what is clean and not in the files is written instead of dropped.
+ * Of the VM's pages lag_pages lag at most. While that many lag, write-backs go to the
+ * files too, and clean pages that the files lack are written instead of dropped.
  *
  *	direct --write-back--> memory: lags --fill--> memory, file
  *	                  '--- lag_pages do ------->  memory, file
@@ -123,7 +123,7 @@ u8 dcm_lag_slots(const struct dcm_lane *lane, u32 gfn, u32 pages)
 	return lazy;
 }
 
-/* So many pages of an extent lag, whether there is room or not. */
+/* Count @pages more pages of an extent as lagging, whether there is room or not. */
 static void lag_add(struct dcm_vm *vm, struct dcm_extent *e, u32 pages)
 {
 	atomic64_add(pages, &vm->lag);

@@ -407,8 +407,8 @@ static u64 fetches(const struct dcm_vm *vm)
 }
 
 /*
- * How many may be hidden: so many a second, and one for 64 fetches. As soon as they
- * are used up faster, half of the sample goes.
+ * Allow pages to be hidden: @most a second, and one for 64 fetches. As soon as these
+ * are used up faster, half of the sample is given up.
  */
 static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)
 {
@@ -507,7 +507,7 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 
 /* ---- life ---- */
 
-/* A rate by which so many pages need half of the room. */
+/* The rate by which a sample of @pages pages needs half of the room. */
 static u32 shift_for(u64 pages)
 {
 	u32 shift = 0;

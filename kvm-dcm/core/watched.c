@@ -133,7 +133,7 @@ struct dcm_watched_page *dcm_watched_find(struct dcm_watched *w, u32 gfn)
  * dcm_watched_add() - a page is touched for the first time
  * @w: fewer than %DCM_WATCHED_MAX pages
  * @gfn: not one of them
- * @stands_for: it counts for so many pages
+ * @stands_for: how many pages it counts for
  *
  * Return: the page, in the last slot.
  */
@@ -171,7 +171,7 @@ void dcm_watched_drop(struct dcm_watched *w, struct dcm_watched_page *p)
  * dcm_watched_touch() - a page is touched again
  * @w: the pages
  * @p: which
- * @stands_for: it counts for so many pages from now on
+ * @stands_for: how many pages it counts for from now on
  */
 void dcm_watched_touch(struct dcm_watched *w, struct dcm_watched_page *p,
 		       u32 stands_for)

@@ -16,7 +16,7 @@
  * @gfn: the page
  * @slot: when it was touched last
  * @next: the next with the same hash, or the next that is free
- * @stands_for: pages: it counts for so many
+ * @stands_for: how many pages it counts for
  * @near: pages that had been touched after it when it was hidden, or 0
  * @pause: ticks until it is tried again, as it could not be hidden
  * @hidden: the next access to it will be seen
