@@ -163,7 +163,7 @@ u64 dcm_choose_key(const char *name)
 	return x ^ x >> 32;
 }
 
-/* The donor of @ring that follows @who, in one of both directions. */
+/* The donor of @ring that follows donor @who, in one of both directions. */
 static unsigned int ring_next(const u64 *key, u64 ring, unsigned int who,
 			      bool back)
 {

@@ -93,10 +93,10 @@ bool dcm_choose_high(const struct dcm_choose_donor *d, unsigned int nr,
 u64 dcm_choose_key(const char *name);
 
 /**
- * dcm_choose_partners() - donors that may have copies of what a donor has
+ * dcm_choose_partners() - donors that may have copies of donor @who's pages
  * @key: of each donor, dcm_choose_key()
  * @ring: donors that are there, a bit each
- * @who: one of these
+ * @who: one of these donors
  * @scatter: how many partners it has; an odd number counts as the next higher
  *
  * In the order of their keys, the last before the first, these are the next

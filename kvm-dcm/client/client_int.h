@@ -351,9 +351,9 @@ struct client_exchange {
  * @burst_ms: when this burst of placements began
  * @scratch: all clear between uses
  * @of_extent: the slabs of each extent, newest first
- * @copies: how many members each is to have
- * @files: so many of them on donors of files
- * @scatter: how many donors of memory have copies of what one has; 0: any
+ * @copies: how many members each extent is to have
+ * @files: how many of these members are to be on donors of files
+ * @scatter: how many donors of memory have copies of the pages of one; 0: any
  * @uneven: extents may have more
  * @cold_s: for how long an extent is cold before it may go to files
  * @exchange: extents that change places, @nr_exchanges of them

@@ -297,7 +297,7 @@ static void apart_add(struct apart *a, const struct dcm_client *client,
 		a->extent[a->nr++] = extent;
 }
 
-/* Replace near members, of so many extents at a time. */
+/* Replace members that may die together, of at most APART_MAX extents at a time. */
 static void apart_want(struct dcm_client *client, const struct apart *a)
 {
 	u32 i;

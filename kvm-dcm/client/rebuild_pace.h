@@ -49,7 +49,8 @@ bool dcm_rebuild_pace_looks(const struct dcm_rebuild_pace *p, u64 now);
 int dcm_rebuild_pace_wait(struct dcm_rebuild_pace *p, u64 now);
 
 /**
- * dcm_rebuild_pace_copied() - so many bytes were copied so far, in all
+ * dcm_rebuild_pace_copied() - note how many bytes were copied
+ * @bytes: in all so far
  * @hurry: those since the last call were copied at no rate, and use up none
  */
 void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes, bool hurry);

@@ -18,8 +18,8 @@ enum dcm_host_redundancy {
 /**
  * struct dcm_redundancy - on which donors each page is
  * @name: as configurations say it
- * @copies: how many donors have it
- * @files: so many of these donors lend files
+ * @copies: how many donors have each page
+ * @files: how many of these donors lend files
  * @lazy: these get pages behind the others, disk-lag at most
  */
 struct dcm_redundancy {

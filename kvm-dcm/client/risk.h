@@ -56,7 +56,7 @@ void dcm_risk_add(struct dcm_risk *risk, u64 donors, bool thin);
  */
 void dcm_risk_add_lag(struct dcm_risk *risk, u64 memory, u64 pages);
 
-/* The most bytes that are lost if only @donor dies, with extents of so many. */
+/* The most bytes that are lost if only @donor dies. @extent: bytes of an extent. */
 u64 dcm_risk_alone(const struct dcm_risk *risk, u32 donor, u64 extent);
 
 /* Extents with fewer whole copies than @copies; those being filled count as whole. */
