@@ -20,9 +20,9 @@
  *
  * A file has one such connection at a time. A runtime that connects again just
  * after it closed the former connection waits until that one is over, for
- * LEAVING_NS at most. Their number is bounded: there may
- * be only so many connections that are no file's, and of those a user has a
- * few, so that others get in; the rest are disconnected.
+ * LEAVING_NS at most. The number of connections is bounded: of those that no file
+ * has yet there may be HOSTD_CALLERS_MAX, of which one user has UID_MAX, so that
+ * others get in; any more are disconnected.
  *
  * Locking: the main thread's. @callers_lock guards what a connection's thread
  * and the main thread exchange.

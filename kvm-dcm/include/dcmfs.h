@@ -270,17 +270,17 @@ struct dcmfs_wanted {
 };
 
 /**
- * struct dcmfs_range - DCMFS_IOC_FREEZE, _SYNC, _SPREAD, _REVERT, _HINT: pages, for
- * who works on the slabs themselves
+ * struct dcmfs_range - DCMFS_IOC_FREEZE, _SYNC, _SPREAD, _REVERT, _HINT: pages, for a
+ * caller that has GC workers change the slabs themselves
  * @first: first page
  * @pages: how many; the file must have them all
  * @flags: SYNC: DCMFS_SYNC_KEEP; REVERT: DCMFS_REVERT_KEEP; HINT: one of
  *	DCMFS_HINT_*; else 0
  * @limit_ms: SYNC, SPREAD: not longer, 1 to DCMFS_LIMIT_MAX_MS; else 0
  *
- * Of an extent's slabs the *primary* is for who works on them: of those whose DETACH
- * or LOST has not begun the one that the extent has had for the longest, but one that
- * is DCMFS_SLAB_FILE only if all are.
+ * GC workers use one slab of an extent, the *primary*: of the slabs whose DETACH or
+ * LOST has not begun the one that the extent has had for the longest, but one that is
+ * DCMFS_SLAB_FILE only if all are.
  *
  * FREEZE: accesses to these pages wait from now on, until the open file by which
  * it was asked asks for @first 0 and @pages 0, or is closed. No extent with such

@@ -19,7 +19,7 @@
  * Rules. Every request is answered once, also by reset and close, before they
  * return. answered() and donors_changed() may take locks, but none under which
  * a function of this header is called. Requests are taken as fast as they are
- * submitted: who calls bounds how many there are, as a virtqueue does.
+ * submitted: the caller bounds how many there are, as a virtqueue does.
  */
 #ifndef LIBDCM_GC_H
 #define LIBDCM_GC_H

@@ -61,7 +61,7 @@ int dcm_log_start(void);
 /**
  * dcm_log_flush() - wait until the lines so far are written, @ms at most
  *
- * For who is about to end without exit(), which does it too.
+ * For a process that is about to end without exit(); exit() waits as well.
  */
 void dcm_log_flush(unsigned int ms);
 
@@ -77,8 +77,9 @@ bool dcm_log_allow(struct dcm_log_rate *rate, uint64_t now, uint64_t every_ms);
 void dcm_log_setup(enum dcm_log_level max, int fd);
 
 /*
- * Who says it, before each line; "libdcm" when never called. Not copied. With
- * @stamp the time and the level stand there too, where the journal has neither.
+ * Set the program's name, which stands before each line; "libdcm" when never called.
+ * Not copied. With @stamp the time and the level stand there too, if the lines do not
+ * go to the journal, which has both.
  */
 void dcm_log_name(const char *name, bool stamp);
 

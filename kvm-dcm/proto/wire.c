@@ -2,7 +2,7 @@
 /*
  * wire.c - the only encoder and decoder of wire_format.h
  *
- * One list says everything about a type: its body, who may send it, when, and
+ * One list says everything about a type: its body, which side may send it, when, and
  * whether payload follows. The decoder looks at nothing beyond what the list
  * allows, so a type added there is bounded before it is understood.
  *

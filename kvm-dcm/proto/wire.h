@@ -194,7 +194,7 @@ struct dcm_wire_msg {
  * @buf: bytes as they came
  * @len: how many there are
  * @phase: where the connection is; one value
- * @from: who sent them; one value
+ * @from: the side that sent them; one value
  * @msg: filled in on %DCM_WIRE_OK, undefined otherwise
  * @bytes: on %DCM_WIRE_OK the length of header and body, after which
  *	@msg->payload_bytes of payload follow; on %DCM_WIRE_MORE how many
@@ -253,7 +253,7 @@ void dcm_wire_show_put(u8 *buf, const struct dcm_wire_shown *shown);
 int dcm_wire_show_get(const void *buf, size_t len,
 		      struct dcm_wire_shown *shown);
 
-/* Who may say GC of this kind: DCM_SIDE_*, a mask; 0: there is no such kind. */
+/* The sides that may send GC of this kind: DCM_SIDE_*, a mask; 0: no such kind. */
 int dcm_wire_gc_from(u32 kind);
 
 /**

@@ -34,7 +34,7 @@
 int dcm_frames_init(struct dcm_pager *pg, u64 nr_pages)
 {
 	struct dcm_frames *fr = &pg->frames;
-	/* for sealed bytes: the last area has so many slots more */
+	/* the last area has this many slots more, for sealed bytes */
 	u64 more = pg->cfg.seal ? (u64)pg->nr_lanes * DCM_WBS_MAX : 0;
 	unsigned int o;
 	void *p;
