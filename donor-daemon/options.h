@@ -85,7 +85,7 @@
 	  "Keep the memory of a silent host this long")                        \
 	X("eviction", "extra", COUNT, evict_extra, 0, 100, "100",              \
 	  "PERCENT", "", RELOAD,                                               \
-	  "Ask the hosts of so many more slabs how active they are")           \
+	  "Ask the hosts of this many more slabs how active they are")         \
 	X("eviction", "activity-timeout", TIME, activity_ms, 10, 60000,        \
 	  "500ms", "TIME", "", RELOAD, "Wait this long for their answers")     \
 	X("eviction", "evict-timeout", TIME, evict_ms, 100, 3600000, "30s",    \

@@ -95,7 +95,7 @@ static inline void object_met(struct gc_worker *w, u64 unit,
 
 	t->bytes += o->bytes;
 	t->objects++;
-	/* only @w's thread writes, or who holds its lock */
+	/* only @w's thread writes this, or a thread that holds @w's lock */
 	WRITE_ONCE(w->met, w->met + 1);
 	gc_type_seen(w, o->type);
 	if (likely(!o->type->flags))
