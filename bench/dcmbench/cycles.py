@@ -191,7 +191,7 @@ def started(b: Bench, flags: Sequence[str], *args: str, ours: bool) -> Iterator[
 
 
 def run(b: Bench, mib: int, cycles: int, *flags: str, ours: bool) -> tuple[Cycle, str]:
-    """The medians of so many cycles, after two that do not count, and the answer."""
+    """The medians of `cycles` cycles, after two that do not count, and the program's answer."""
     with started(b, (*FLAGS, *flags), str(mib), ours=ours) as program:
         found = [program.cycle() for _ in range(2 + cycles)][2:]
         return middle(found), program.end()

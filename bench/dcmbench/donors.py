@@ -165,7 +165,7 @@ def tune(path: Path, name: str, value: int) -> None:
 
 
 class StatusSampler(threading.Thread):
-    """The last status a pager gave before its program ended, asked every so many seconds."""
+    """Asks a pager for its status every `every` seconds; keeps the last before its program ends."""
 
     def __init__(self, runtime: Path, every: float = 1.0) -> None:
         super().__init__(daemon=True)

@@ -53,7 +53,7 @@ class Found:
 
 
 def run(b: Bench, mib: int, collections: int, *flags: str, ours: bool) -> tuple[Pause, str]:
-    """The medians of so many collections, after one that does not count, and the answer."""
+    """The medians of `collections` collections, after one that does not count, and the answer."""
     with cycles.started(b, (*FLAGS, *flags), str(mib), str(REPLACED), ours=ours) as program:
         found = []
         for _ in range(1 + collections):

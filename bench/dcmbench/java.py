@@ -167,7 +167,7 @@ def counts(pager: Mapping[str, Any]) -> dict[str, int]:
 
 
 def pager_config(s: Scale, folder: Path, both: list[donors.Donor], share: int) -> Path:
-    """A libdcm configuration for a heap of which so many percent are direct."""
+    """A libdcm configuration for a heap of which `share` percent are direct."""
     return donors.pager_config(
         folder / "vm.ini",
         [donor.tcp for donor in both],

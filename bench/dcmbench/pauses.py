@@ -39,13 +39,13 @@ def read(path: Path) -> list[Pause]:
 
 
 def percentile(pauses: Sequence[Pause], percent: float) -> float:
-    """The least pause, in ms, that so many percent are no longer than."""
+    """The least time, in ms, that `percent` percent of the pauses do not exceed."""
     lengths = sorted(pause.end - pause.start for pause in pauses)
     return lengths[min(len(lengths) - 1, int(len(lengths) * percent / 100))]
 
 
 def _most_paused(pauses: Sequence[Pause], window: float) -> float:
-    """The most of a window of so many ms that pauses take, wherever it lies."""
+    """The most time that pauses take in any window of `window` ms."""
     ends, most = [pause.end for pause in pauses], 0.0
     # A worst window begins where a pause begins, or ends where one ends.
     for start in [*(pause.start for pause in pauses), *(end - window for end in ends)]:
@@ -59,7 +59,7 @@ def _most_paused(pauses: Sequence[Pause], window: float) -> float:
 
 
 def bounded_utilization(pauses: Sequence[Pause], window: float, total: float) -> float:
-    """The program's share of the time in the worst window of so many ms or more (BMU)."""
+    """The program's share of the time in the worst window of `window` ms or more (BMU)."""
     worst, window = 1.0, min(window, total)
     while True:
         worst = min(worst, 1 - _most_paused(pauses, window) / window)
