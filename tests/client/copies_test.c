@@ -32,7 +32,7 @@ static void three_start(struct host *h, struct donor *d,
 	host_start_redundant(h, redundancy, NR);
 }
 
-/* Extents that have lost so many slabs. */
+/* How many extents have lost @losts slabs. */
 static u32 losers(struct host *h, unsigned int losts)
 {
 	u32 e, n = 0;

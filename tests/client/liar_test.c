@@ -364,7 +364,7 @@ static void serve(struct liar *l)
 	if (!hear(l, DCM_PHASE_HELLO, &m))
 		return;
 	w.tag = m.tag;
-	/* flags are for those who set their own */
+	/* a script that sets its own flags gets them */
 	w.welcome.flags = l->script == VERBS_UNASKED ? 0xffff : 0;
 	w.welcome.version = l->script == OTHER_VERSION ? 9 : 1;
 	w.welcome.inflight_max = l->script == NO_DEPTH ? 0 : 16;

@@ -17,7 +17,7 @@ from dcmctl.pager.status import Fields
 from dcmctl.pager.why import CAUSES, Times, Waits
 from tests.dcmctl.test_dcmctl_away import BUDGET, SEED, floor, mixed, skewed, uniform
 
-RATE = 16  # one page of so many is watched
+RATE = 16  # one page of 16 is watched
 WARM = 50_000
 
 

@@ -142,7 +142,7 @@ class Many:
         os._exit(0)
 
     def said(self) -> int:
-        """Bytes written so far, for who writes."""
+        """Bytes written so far, if this attack writes."""
         return 0
 
 

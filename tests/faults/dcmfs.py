@@ -24,7 +24,7 @@ from tests.framework.paths import BUILD
 HOSTD = BUILD / "bin" / "dcm-hostd"
 START_S = 60.0 * PATIENCE
 STATUS_S = 10.0 * PATIENCE
-# A /run/dcm-hostd of its own: others run beside it. It ends with who started it.
+# A /run/dcm-hostd of its own, as other daemons run beside it; it ends with the process in it.
 OWN_RUN = 'mkdir -p /run/dcm-hostd && mount -t tmpfs none /run/dcm-hostd && {} exec "$0" "$@"'
 
 
@@ -82,7 +82,7 @@ class Dcmfs:
         return {}
 
     def said(self, text: str, since: int = 0) -> bool:
-        """Is the text in its log, after so many bytes of it?"""
+        """Is the text in its log, behind the first `since` bytes?"""
         return text.encode() in self.log.read_bytes()[since:]
 
     def serve(self) -> None:

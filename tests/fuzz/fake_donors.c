@@ -114,10 +114,10 @@ void peer_say(struct peer *p, const void *bytes, size_t n, u32 kind, u32 nr)
 }
 
 /**
- * struct lie - how a message differs from what is so
- * @at: a byte of it has another @value; 0: none
- * @cut: only so many bytes are said; 0: all
- * @more: so many bytes of payload too many
+ * struct lie - how a message differs from the right one
+ * @at: the byte that has another @value; 0: none
+ * @cut: how many bytes are sent; 0: all
+ * @more: how many bytes of payload are too many
  */
 struct lie {
 	u32 at;

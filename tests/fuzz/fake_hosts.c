@@ -22,7 +22,7 @@
 #define HEARD	 (1u << 20)
 
 /**
- * struct host - a connection, as who opened it sees it
+ * struct host - a connection, as the host that opened it sees it
  * @fd: -1: none
  * @deaf: answers are not read
  * @welcome: it has been answered: what it is now is in what the donor says

@@ -13,7 +13,7 @@ extern const struct dcm_client_links fake_links;
  */
 void links_set(u32 to);
 
-/* So many pairs are there. */
+/* The number of pairs. */
 u32 links_paired(void);
 
 #endif /* FUZZ_FAKE_LINKS_H */

@@ -14,7 +14,7 @@ void fibers_run(u32 places);
 /* The caller is the first thread. */
 bool fibers_first(void);
 
-/* So many were created and not joined. */
+/* How many fibers were created and not joined. */
 u32 fibers_there(void);
 
 #endif /* FUZZ_FIBERS_H */

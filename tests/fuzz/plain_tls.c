@@ -2,10 +2,10 @@
 /*
  * plain_tls.c - what donors and hosts call of GnuTLS, without a cipher
  *
- * Bytes are as they are. A donor's handshake is a record of a byte that says who is
- * there: 'z' has no key that fits. A capital letter's has two steps: the donor
- * answers, and a byte more has to come. A host's is a byte of the donor's: 'y' is a good one,
- * 'n' an alert, anything else is not understood.
+ * Bytes are not encrypted. In a handshake the host sends a record of one byte, which
+ * names its tenant: 'z' has no key that fits. With a capital letter the handshake has
+ * two steps: the donor answers, and one more byte has to come. The donor's answer is
+ * one byte: 'y' is a good one, 'n' an alert, anything else is not understood.
  *
  * A host's session is as awkward as GnuTLS may be: it takes more from its socket
  * than it is asked for, and a record that could be sent only in part is to be
@@ -26,7 +26,7 @@
 /**
  * struct gnutls_session_int - a session
  * @push: a donor's; a host's bytes go to @fd
- * @name: a donor's: who is there
+ * @name: of a donor's session: the host's tenant
  * @answered: the first step of a donor's handshake is done
  * @held: bytes of @record, of which @sent are gone
  * @ahead: bytes read and not asked for yet

@@ -51,9 +51,10 @@ int __wrap_close(int fd);
 int __real_close(int fd);
 
 /**
- * struct parcel - descriptors on their way, numbers of the sender's
- * @at: of all bytes that ever came to this socket, the first one with them
- * @bytes: so many were sent with them
+ * struct parcel - descriptors on their way, by the sender's numbers
+ * @at: position of the first byte that came with them, of all bytes that ever came
+ *	to this socket
+ * @bytes: how many bytes were sent with them
  */
 struct parcel {
 	u64 at;
@@ -70,7 +71,7 @@ struct parcel {
  * @out_shut: nothing more may be sent
  * @reset: the other end closed with bytes unread; the next call says so, once
  * @room: bytes that may be unread here
- * @listening: so many connections may wait in @waits, and one; 0: it does not listen
+ * @listening: connections that may wait in @waits, less one; 0: it does not listen
  * @count: an eventfd's
  * @taken: bytes read so far
  * @bytes: what has come: @nr from @at on, around the end
@@ -287,7 +288,7 @@ UNTRACED int __wrap_close(int fd)
 
 /* ---- bytes ---- */
 
-/* Bytes that are sent go behind what the other end has: so many have room. */
+/* Put sent bytes behind those that the other end has; returns how many had room. */
 UNTRACED static size_t put(struct end *to, const u8 *p, size_t n)
 {
 	const size_t tail = (to->at + to->nr) % ROOM;

@@ -14,7 +14,7 @@
 /* As poll() that does not wait, of these sockets alone. */
 int sockets_poll(struct pollfd *p, nfds_t nr);
 
-/* So many are open. */
+/* How many sockets are open. */
 u32 sockets_open(void);
 
 #endif /* FUZZ_SOCKETS_H */

@@ -100,8 +100,8 @@ UNTRACED static bool ending_of(u32 k, struct ending *e)
 }
 
 /**
- * struct sum - what the first operations come to
- * @ended: so many of them end
+ * struct sum - the outcome of the first operations
+ * @ended: how many of them end
  * @bad: the next one's answer makes no sense
  * @surplus: all end, and there is more
  */
@@ -196,7 +196,7 @@ UNTRACED static void donor_read(void)
 	}
 }
 
-/* So many bytes of what is to be said go out, or as many as there is room for. */
+/* Send @bytes of the bytes that are to be sent, or as many as there is room for. */
 static void deliver(size_t bytes)
 {
 	const size_t left = min(bytes, nr_said - nr_delivered);

@@ -18,11 +18,11 @@
  * struct stream_transport - the transport of the endpoint
  * @open: of a connected socket; @how: a byte of the input's
  * @begin: before each step, with a byte of the input's: what else may happen
- * @memory: what an operation's @data is for so many bytes
+ * @memory: make the @data of an operation of @bytes
  * @at: where the byte at a multiple of %STREAM_BYTES is
  * @pass: the clock goes on
- * @whole: so many of the bytes it has sent a donor can make something of
- * @looks: it dies of what nobody asked for as soon as that is there
+ * @whole: how many of the bytes that it has sent are whole messages
+ * @looks: it dies of data that nobody asked for as soon as they are there
  */
 struct stream_transport {
 	struct dcm_endpoint *(*open)(int fd, u32 depth, u32 how);

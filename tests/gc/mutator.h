@@ -57,8 +57,8 @@ enum mut_whole {
 struct mut_config {
 	u64 seed;
 	u32 regions;
-	u32 spare;		/* the last so many stay empty, donors in turn */
-	u32 whole;		/* so many before these are for large objects */
+	u32 spare;		/* how many of the last stay empty, donors in turn */
+	u32 whole;		/* how many before these are for large objects */
 	u64 region_bytes;
 	u64 address;		/* 0: any */
 	u32 donors;

@@ -120,7 +120,7 @@ static void results_lie(struct virtio_gc_live *live, uint32_t count,
 	}
 }
 
-/* Clear the last mark, or set one behind it, in a bitmap of so many words. */
+/* Clear the last mark, or set one behind it, in a bitmap of @count words. */
 static void bitmap_lie(uint64_t *words, size_t count)
 {
 	for (size_t i = count; i-- > 0;) {

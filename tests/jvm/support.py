@@ -105,7 +105,7 @@ def compile_java(home: Path, folder: Path) -> Path:
 
 
 def large_source(methods: int) -> str:
-    """A class with so many generic methods, for javac: Large."""
+    """Source of a class with `methods` generic methods, for javac: Large."""
     lines = [
         f"  static <T extends Comparable<T>> int m{n}(java.util.List<T> a) {{"
         f" return (int) a.stream().map(x -> x.toString() + {n}).filter(x -> x.length() > {n % 7})"

@@ -23,7 +23,7 @@ def checks(said: str) -> list[tuple[int, int]]:
 
 
 def all_equal(said: str, least: int) -> None:
-    """So many full collections or more were checked, each with no difference."""
+    """At least `least` full collections were checked, each with no difference."""
     found = checks(said)
     assert len(found) >= least, said
     assert len(found) == len(re.findall(r"Pause Full .*ms$", said, re.M)), said

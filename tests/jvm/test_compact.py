@@ -42,7 +42,7 @@ def moved(said: str) -> list[tuple[int, int]]:
 
 
 def right(said: str, least: int) -> None:
-    """Donors have marked and moved in all full collections, of which there are so many or more."""
+    """Donors have marked and moved in all full collections, at least `least`."""
     found = moved(said)
     assert len(found) >= least and len(found) == len(FULL.findall(said)), said
     assert max(regions - to for regions, to in found) > 0, said

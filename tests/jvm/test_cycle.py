@@ -23,7 +23,7 @@ ROUNDS = int(os.environ.get("DCM_JVM_ROUNDS", "100"))
 
 
 def all_equal(said: str, least: int) -> None:
-    """So many cycles or more were checked, and no mark differs."""
+    """At least `least` cycles were checked, and no mark differs."""
     found = [tuple(int(n) for n in line.groups()) for line in CHECKED.finditer(said)]
     assert len(found) >= least and max(objects for objects, _, _ in found) > 1000, said
     assert all(differ == 0 for _, differ, _ in found), said

@@ -42,7 +42,7 @@ def marked(said: str) -> list[int]:
 
 
 def right(said: str, least: int) -> None:
-    """Donors have marked in so many cycles or more; each other cycle has a line why not."""
+    """Donors have marked in at least `least` cycles; each other cycle has a line why not."""
     found = marked(said)
     assert len(found) >= least and max(found) > 1000, said
     assert len(found) + said.count(BY_ITSELF) >= len(CYCLE.findall(said)), said

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * access.c - who else gets at memory that is mapped
+ * access.c - accesses to mapped memory by others than its process
  *
  * The kernel on behalf of a process, devices, other processes: every way takes
  * pages that are on a slab at that moment, and what is written by it has to

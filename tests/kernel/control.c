@@ -100,7 +100,7 @@ static int slab_file(const struct control *c)
 {
 	int fd = memfd_create("slab", MFD_CLOEXEC);
 
-	/* Allocated, as a donor's are: who writes back is charged nothing. */
+	/* Allocated, as a donor's slabs are: writing back is charged nothing. */
 	if (fd < 0 || fallocate(fd, 0, 0, (off_t)(c->info.extent_pages * PAGE)))
 		fail("memfd: %s", strerror(errno));
 	return fd;
@@ -153,7 +153,7 @@ void control_provide(struct control *c, uint32_t extent)
 	c->slab[extent] = c->next_id - 1;
 }
 
-/* Slabs for who wants them; how many. */
+/* Give a slab to each extent that wants one; returns their number. */
 unsigned int control_serve(struct control *c, int wait_ms)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLPRI };

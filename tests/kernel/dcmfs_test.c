@@ -4,7 +4,7 @@
  *
  *	dcmfs_test basics DIR		a file's calls, one by one
  *	dcmfs_test mapping DIR		what can be done with a mapping
- *	dcmfs_test access DIR		who else gets at mapped memory
+ *	dcmfs_test access DIR		accesses by others than the process
  *	dcmfs_test fsx DIR OPERATIONS SEED	one file against a buffer
  *	dcmfs_test ioctls DIR SECONDS SEED	requests that must be refused
  *	dcmfs_test mounts DIR ROUNDS SEED	mount options

@@ -2,7 +2,7 @@
 /*
  * guest.c - a guest of a few instructions, whose memory is a dcmfs file
  *
- * KVM without a VMM around it, so that it is known who touches what: the guest
+ * KVM without a VMM around it, so that it is known which side touches a page: the guest
  * writes one half of its pages, which this process never does before, and this
  * process the other half, which the guest never does before. Then the budget
  * goes down until none can have stayed, and each side reads what the other

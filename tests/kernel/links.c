@@ -177,7 +177,7 @@ static void lies(void)
 	bed_close(&b);
 }
 
-/* No link: who needs the donor waits and can be killed; others do not wait. */
+/* No link: a process that needs the donor waits and can be killed; others go on. */
 static void cut(void)
 {
 	struct bed b;
@@ -199,7 +199,8 @@ static void cut(void)
 	read_first(b.mem);
 	kill(pid, SIGKILL);
 	if (waitpid(pid, &status, 0) != pid || status != SIGKILL)
-		fail("who waits for a donor ended with %#x", status);
+		fail("the process that waits for a donor ended with %#x",
+		     status);
 	run(&b, check_all);
 	bed_close(&b);
 }

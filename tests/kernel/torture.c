@@ -140,7 +140,7 @@ static void one_run(struct job *j)
 	}
 }
 
-/* Whose limits hold for who pages, but not for the slabs. */
+/* The limits of this cgroup hold for threads that page, but not for the slabs. */
 static void join_cgroup(const char *path)
 {
 	char file[256];

@@ -2,7 +2,7 @@
 /*
  * vhost.c - pages of a dcmfs file that only vhost writes
  *
- * vhost-net without a VMM around it, so that it is known who touches what. The
+ * vhost-net without a VMM around it, so that nothing else touches the pages. The
  * rings and the buffers of a receive queue are in the file; what this process
  * sends to the tap device is copied into the buffers by vhost's kernel thread.
  * A frame fills its buffer, which is a page, but for the 12 bytes that come
@@ -13,7 +13,7 @@
  * vhost's own write brings them in; and brought in and mapped by a load, so
  * that nothing but what the processor notes in the page table tells that vhost
  * wrote afterwards. Then all leave, are brought back from the slabs, and are
- * compared. Who lost what vhost wrote would find the round before.
+ * compared. If a write of vhost was lost the page has the round before.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -259,9 +259,9 @@ void heap_donors(struct heap *h)
 		  VIRTIO_GC_OK);
 	heap_must(h, heap_where(h), VIRTIO_GC_OK);
 	/*
-	 * What shares the largest region there may be is on one: another donor's
-	 * begins nowhere but each so many, from wherever in the window the space
-	 * is.
+	 * Regions that lie in one region of the largest size are on one donor. So
+	 * the donor changes at most every @each regions, counted from where the
+	 * space begins in the window.
 	 */
 	for (u32 r = 0; r < h->regions; r++) {
 		EXPECT(h->donor[r] < vgc_info(h->v)->donors);

@@ -28,7 +28,8 @@
 /**
  * struct heap_loss - a donor that is killed while a command is under way
  * @command: 0: none
- * @victim: the process; 0: of another machine, and who reads our output does it
+ * @victim: the process to kill; 0: it is on another machine, and the test that reads
+ *	our output kills it
  * @took_us: each command, when it was last done
  * @copies: another donor has what it had: nothing may be lost
  * @happened: it is dead, and @lost of the heap says what that cost
@@ -55,7 +56,7 @@ struct heap_loss {
  * @move: what was asked for, or COMPACT answered; until it is released
  * @deadline_ms: of each command; 0: the device's longest
  * @lost: a byte for each region: a donor took it along
- * @loss: who is killed when
+ * @loss: the donor that is killed, and when
  * @answer: the last one
  */
 struct heap {

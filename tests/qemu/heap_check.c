@@ -41,7 +41,7 @@ struct toucher {
 	u64 touched;
 };
 
-/* Reads all pages, in any order, beside who writes them: that is meant. */
+/* Reads all pages, in any order, while other threads write them, on purpose. */
 __attribute__((no_sanitize_thread)) static void *touch(void *arg)
 {
 	struct toucher *t = arg;
@@ -217,9 +217,9 @@ static void drained(u32 seed, const char *dir)
 }
 
 /*
- * The donor of this number goes for good. A status says so, in time, and what of
- * the heap is about; what others have is as it was, and the space can be given
- * up. What was lost must not be touched: who does waits for ever.
+ * The donor of this number goes for good. A status says so in time, and which part of
+ * the heap was on it. Regions on other donors are as they were, and the space can be
+ * given up. No thread may touch lost regions: it would wait for ever.
  */
 static void lose(u32 seed, u32 donor)
 {

@@ -156,7 +156,7 @@ static void over(void)
 	s.bytes = bytes;
 	s.ref_bytes = 3;
 	EXPECT(!vgc_create_over(v, &s) && errno == EINVAL);
-	/* still reserved: it can be had by nobody who does not replace it */
+	/* the addresses are still reserved: a mapping that replaces none fails */
 	EXPECT(mmap((void *)ADDRESS, bytes, PROT_NONE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
 			    MAP_FIXED_NOREPLACE,

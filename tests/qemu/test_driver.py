@@ -70,7 +70,7 @@ def test_libvgc(guest: GcBed) -> None:
 
 @pytest.mark.slow
 def test_quota_of_a_user(guest: GcBed) -> None:
-    """One without privileges gets so many spaces, and only if the device is his to open."""
+    """A user without privileges gets user_spaces_max spaces, if it may open the device at all."""
     guest.must("echo 1 >/sys/module/virtio_gc/parameters/user_spaces_max")
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     ran = guest.run([*user, "/tmp/vgc_check", "basic", "/dev/vgc0"])

@@ -41,7 +41,7 @@ def random_seed(below: int = 1 << 16) -> int:
 
 
 def start_donors(start_donor: StartDonor, number: int) -> list[Donor]:
-    """So many that share a key."""
+    """`number` donors that share a key."""
     keys = {"test": new_key()}
     options = {"slab-size": "2M", "capacity": "256M"}
     return [start_donor(name, keys=keys, donor=options) for name in "abc"[:number]]

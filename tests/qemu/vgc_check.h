@@ -35,7 +35,7 @@ struct vgc_reap reap(int fd);
 /* vgc_wrong.c: every wrong call by itself */
 void wrong(void);
 
-/* vgc_fuzz.c: nonsense, from several threads, each so many turns */
+/* vgc_fuzz.c: invalid requests from several threads, @each from every thread */
 void fuzz(unsigned int seed, unsigned long each);
 
 #endif /* VGC_CHECK_H */

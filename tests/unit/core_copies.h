@@ -2,8 +2,8 @@
 /*
  * core_copies.h - an extent with several slabs, for the table tests of the core
  *
- * The first extent has so many slabs, on different donors, and all its pages are
- * there. The other extents have one.
+ * The first extent has several slabs, on different donors, and all its pages are
+ * there. The other extents have one slab each.
  */
 #ifndef CORE_COPIES_H
 #define CORE_COPIES_H
@@ -29,7 +29,7 @@ static inline struct fb_slab *attach(struct fake_backend *fb, u32 extent,
 	return &fb->slab[i];
 }
 
-/* So many slabs under the first extent; its pages have left. With sums, or sealed. */
+/* The first extent has @copies slabs; its pages have left. With sums, or sealed. */
 static inline struct fake_backend *copies_world_of(u32 copies, bool seal)
 {
 	struct fb_config cfg = calm();

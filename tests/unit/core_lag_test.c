@@ -85,7 +85,7 @@ static void test_no_lag(void **state)
 	end(fb);
 }
 
-/* So many pages lag, no more; what all donors of memory take with them is that. */
+/* At most lag_pages lag; the death of all donors of memory takes these, no more. */
 static void test_lag_is_bounded(void **state)
 {
 	struct fake_backend *fb = lag_world(20);
@@ -106,7 +106,7 @@ static void test_lag_is_bounded(void **state)
 	end(fb);
 }
 
-/* What is clean and lags is dropped; without room it is written to the file. */
+/* A clean page that lags is dropped; without room it is written to the file. */
 static void test_clean_pages(void **state)
 {
 	struct fake_backend *fb = lag_world(1000);

@@ -31,7 +31,7 @@
 #else
 #define STEPS 4000000
 #endif
-/* An access counts as stuck after so many ticks and turns of its vCPU. */
+/* An access counts as stuck after this many ticks and turns of its vCPU. */
 #define WAIT_MAX 5000000
 #define TURNS_MAX 1000
 

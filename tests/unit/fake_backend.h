@@ -215,7 +215,7 @@ struct fake_backend {
 	u64 nr_hides;
 	u64 nr_late; /* pages written after their WRITE had failed */
 	u64 nr_wrong; /* pages read with wrong bytes */
-	u32 astray; /* so many pages with sums or seals come wrong next; the slab has them right */
+	u32 astray; /* how many of the next READs of pages with sums or seals bring wrong bytes */
 };
 
 /* dcm_tunable_set() */

@@ -426,7 +426,7 @@ static void test_no_room(void **state)
 	assert_int_equal(ask_destroy(1), VIRTIO_GC_INVALID);
 }
 
-/* While one is running, so many more wait, and not one more */
+/* commands_max requests may be under way at once; any more are refused with LIMIT. */
 static void test_too_many(void **state)
 {
 	struct request q = create(1, 0, 1 << 20);

@@ -25,9 +25,9 @@
  * @frozen: accesses wait; @frozen_when_synced: they did
  * @sync: status of a sync; @start: status of a trace's start
  * @nr_synced: times; @synced_bytes: of how much in all
- * @moving: so often they say that a region is on its way; @nowhere: and for so
+ * @moving: how often workers say that a region is being moved; @nowhere: for how
  *	many looks it is
- * @losing: for so many looks a donor's pages are not yet lost
+ * @losing: for how many looks a donor's pages are not marked lost yet
  * @command: the last that the workers got; @nr_commands: how many
  */
 struct gc_start_world {

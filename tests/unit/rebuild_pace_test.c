@@ -38,7 +38,7 @@ static void guest(u32 nr, u64 ns)
 		dcm_hist_add(&faults, ns);
 }
 
-/* Copy as much as is allowed until so many looks are over; bytes. */
+/* Copy as much as is allowed for @looks looks; returns how many bytes. */
 static u64 copy(u32 looks)
 {
 	u64 end = now + looks * LOOK, before = copied;

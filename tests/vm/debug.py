@@ -85,10 +85,10 @@ def no_leaks(bed: Bed) -> None:
 
 @contextmanager
 def failing(bed: Bed, percent: int) -> Iterator[None]:
-    """In so many cases the kernel gives no memory of any kind to who asked for that (make-it-fail).
+    """`percent` percent of the allocations of processes with make-it-fail set fail.
 
-    At the end it must have come to that. Where vmalloc() fails the kernel tells so with a trace;
-    those are no complaints, all else is.
+    At the end some must have failed. Where vmalloc() fails the kernel logs a trace: these are no
+    complaints, everything else is one.
     """
     debugfs, times = "/sys/kernel/debug", 99999999
     for name in ("failslab", "fail_page_alloc"):

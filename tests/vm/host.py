@@ -74,7 +74,7 @@ def slow(kind: str) -> Any:
 
 
 # Connections are given up when nothing comes for 5 s. An emulated machine, on processors that
-# others use too, may not run them for that long: who uses memory must not be in their way as well.
+# others use too, may not run them for that long: so programs that use memory must not delay them.
 FIRST = ["nice", "-n", "-15"]
 
 

@@ -271,7 +271,7 @@ static void confess(void)
 	}
 }
 
-/* ---- who uses the memory ---- */
+/* ---- the program that uses the memory ---- */
 
 static void on_bus(int sig)
 {

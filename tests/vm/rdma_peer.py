@@ -190,7 +190,7 @@ def refused(ask: Callable[[], object]) -> int:
 
 
 def tickets(raw: Raw) -> None:
-    """Who shows no good ticket is rejected, whatever else he shows, and nothing happens."""
+    """A host that shows no good ticket is rejected, whatever else it shows; nothing changes."""
     host = Host()
     t = host.ticket()
     assert t.address == bytes(10) + b"\xff\xff" + socket.inet_aton(ADDRESS) and t.valid_ms == 5000
@@ -340,7 +340,7 @@ def foreign(raw: Raw) -> None:
 
 
 def lanes(raw: Raw) -> None:
-    """A lane has one connection, of either kind; and the tenant has so many."""
+    """A lane has one connection, of either kind; a tenant has a limit of connections."""
     host = Host("bob")  # four connections, its control connection among them
     first = host.pair(raw, 1)
     slab = host.map()

@@ -134,7 +134,7 @@ def test_spread(dcmfs: Mounted) -> None:
 
 @pytest.mark.parametrize(("mode", "checks"), [("mapping", 19), ("access", 7)])
 def test_mapped_file(dcmfs: Mounted, mode: str, checks: int) -> None:
-    """What holds for a shared mapping of any file, and who else gets at its memory."""
+    """A shared mapping behaves as one of any other file does, also for accesses by others."""
     fs = dcmfs("extent=2M,budget=24M")
     said = fs.tool(mode, MOUNT, timeout=250)
     assert said.count(": right\n") == len(said.splitlines()) == checks

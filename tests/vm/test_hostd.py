@@ -237,13 +237,16 @@ def test_dead_donors_of_this_host_lose_nothing(host: Host) -> None:
 @pytest.mark.parametrize("kind", ["unix", "tcp", VERBS_HOST])
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_is_suspended(host_bed: Bed, kind: str) -> None:
-    """Who uses its memory waits, and nothing is lost. For longer than the patience: over TCP it is
-    as if it had died, and it lends again later. What can be used without it is moved."""
+    """A suspended donor: accesses to its memory wait, and nothing is lost.
+
+    For longer than the patience: over TCP the donor counts as dead, and lends again later. Slabs
+    that can be used without it are moved.
+    """
     host = Host(host_bed, kind, patience=f"{20 * debug.PATIENCE}s")
     near, far = host.donors
     use = Use(host, 64)
     until(lambda: near.used() and far.used(), "both lend")
-    # Both at once, so that nobody who waits finds another.
+    # Both at once, so that no access that waits finds the other donor.
     pids = f"{near.job.pid} {far.job.pid}"
     host.bed.must(f"kill -STOP {pids}; sleep {8 * debug.PATIENCE}; kill -CONT {pids}",
                   60 * debug.PATIENCE)
@@ -280,7 +283,7 @@ def test_a_donor_is_suspended(host_bed: Bed, kind: str) -> None:
 
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_end_while_a_file_is_used(host: Host) -> None:
-    """SIGTERM waits for who uses a file and says so; an unlinked one is used as well."""
+    """After SIGTERM the daemon waits for users of a file, also an unlinked one, and says so."""
     use = Use(host, 48)
     host.bed.must(["rm", use.path])
     host.job.signal(signal.SIGTERM)

@@ -219,7 +219,7 @@ def test_the_other_daemons_are_services(walked: Host) -> None:
         pages.append(m.must(f'python3 -c "{program}"', 120))
         return all(text in pages[-1] for text in wanted)
 
-    # Who is too slow to answer, as all are here at times, is left out of a scrape.
+    # A VM or donor that is too slow to answer, as all are here at times, is not in the scrape.
     until(scraped, lambda: pages[-1])
     m.must("touch /run/stop-some")
     until(lambda: "pages right, 0 lost" in m.log("some"), m.log)

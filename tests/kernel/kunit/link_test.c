@@ -2,8 +2,8 @@
 /*
  * link_test.c - links: their making, what they complete, their end
  *
- * They are over RDMA as far as link.c knows; who makes them is here, and so is
- * the donor's memory at their other end.
+ * As far as link.c knows they are over RDMA; the functions that make them are here,
+ * and so is the donor's memory at their other end.
  */
 #include <linux/delay.h>
 #include <linux/fdtable.h>

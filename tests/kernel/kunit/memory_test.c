@@ -297,7 +297,7 @@ static void evicts_without_memory(struct kunit *test)
 	vm_munmap((unsigned long)at, 2 * KUNIT_EXTENT);
 }
 
-/* Who gets no memory at all has his pages, out of the reserve. */
+/* A thread that gets no memory at all gets its pages, out of the reserve. */
 static void faults_without_memory(struct kunit *test)
 {
 	struct kunit_mem *mem = kunit_served(test, false);
