@@ -3,7 +3,7 @@
  * ahead.c - blocks that are brought in before an access needs them
  *
  * The owner of pages may know which it reads next: a garbage collector knows the
- * regions of its next pause for minutes. What it names (DCM_HINT_FETCH) is queued,
+ * regions of its next pause for minutes. A range it names (DCM_HINT_FETCH) is queued,
  * and fetched in the order in which it was named, on a lane that takes no faults.
  * The paper has no such thing.
  *

@@ -114,7 +114,7 @@ static void block_discard(struct dcm_lane *lane, struct discard_run *run,
 	}
 }
 
-/* What was known of touches (reuse.c) of a block that was discarded. */
+/* A block was discarded: forget what the sample (reuse.c) knows of its page. */
 static void block_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	u16 page = dcm_reuse_mask(vm, head, order, DCM_NIL);

@@ -175,7 +175,7 @@ u16 dcm_copies_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
 	return thin;
 }
 
-/* Of @thin, pages in doubt that a donor has which is well. */
+/* Of @thin, the pages in doubt that some donor has that is not down. */
 static u16 pages_in_doubt(const struct dcm_lane *lane, u32 head,
 			  unsigned int order, u16 thin)
 {
@@ -192,9 +192,11 @@ static u16 pages_in_doubt(const struct dcm_lane *lane, u32 head,
 }
 
 /*
- * Of @thin, pages of a locked block: those that can't just go. A fill leaves direct
- * blocks to this, and once it has ended their donors may die. What could not be
- * written to a slot a moment ago waits for its donor too, and then no longer.
+ * Of the pages @thin of a locked block: those that must be written before they go.
+ * While the donor of an open slot is down, but for less than thin_after, all of them.
+ * A fill skips direct blocks and leaves them to this: once it has ended the donors of
+ * thin pages may die. A page in doubt (its last WRITE failed and may still land) waits
+ * too, unless a donor has been down for longer than thin_after.
  */
 static u16 pages_owed(const struct dcm_lane *lane, u32 head, unsigned int order,
 		      u16 thin)
@@ -211,14 +213,13 @@ static u16 pages_owed(const struct dcm_lane *lane, u32 head, unsigned int order,
 	return lane->down ? owed & (u16)~doubt : owed | doubt;
 }
 
-/* Pages leave thin: a fill that has passed them by, direct, has to come again. */
+/* Pages leave thin: a fill that skipped them, as they were direct, must come again. */
 static void leave_thin(const struct dcm_lane *lane, u32 head)
 {
 	WRITE_ONCE(extent_of(lane->vm, head)->thin, true);
 }
 
-/* A clean block: locked, BUSY or not; not locked on return. */
-/* A block leaves without a write: as dcm_evict_finish(). */
+/* A clean block, locked, BUSY or not, leaves without a write: as dcm_evict_finish(). */
 void dcm_evict_clean(struct dcm_lane *lane, u32 head, unsigned int order,
 		     u32 frame)
 {
@@ -247,7 +248,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		more |= page_mask(order) &
 			(u16)~dcm_block_flag(vm, head, order,
 					     dcm_primary_bits(vm, head));
-	/* What is here need not be read from a donor to be filled in. */
+	/* A direct page is filled in without a READ from a donor. */
 	else if (unlikely(thin) && (!lane->down || lag))
 		more |= thin & (u16)~dcm_block_inflight(vm, head, order);
 	more &= (u16)~dirty;

@@ -4,8 +4,8 @@
  *
  * An extent is a slab-sized, slab-aligned part of the VM; page p of it is at
  * offset p of its slabs, always. It has slots for slabs, and each page has a set:
- * the slots that hold its content (slot.c). What takes pages from slot to slot is
- * in move.c.
+ * the slots that hold its content (slot.c). The code that takes pages from slot to
+ * slot is in move.c.
  *
  * When a donor dies its slot leaves the sets of all pages. Of those whose set is
  * empty then, what is also in direct memory becomes dirty and will be written
@@ -164,7 +164,7 @@ s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
 	/* Pairs with dcm_slot_io(): no new operation from here on. */
 	smp_store_release(&e->gone, (u8)(e->gone | 1u << slot));
 	dcm_poll(lane);
-	/* What this lane moves may still be in the slab's own memory. */
+	/* Pages that this lane moves may still be in the slab's own memory. */
 	if (lane->move.left || atomic_fetch_or(0, &e->slot[slot].inflight))
 		return -EAGAIN;
 	gfn = extent << vm->extent_shift;

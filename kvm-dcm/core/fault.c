@@ -76,8 +76,8 @@ static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 }
 
 /*
- * A page of the sample (reuse.c) comes back with its block, @hidden or not. What is
- * hidden counts as observed; whether it was touched before is perhaps not known.
+ * A page of the sample (reuse.c) comes back with its block, @hidden or not. A hidden
+ * page counts as observed; whether it was touched before is perhaps not known.
  */
 static void unwatched_or_hidden(struct dcm_lane *lane, u32 gfn, bool hidden)
 {

@@ -189,7 +189,7 @@ bool dcm_fresh_make(struct dcm_lane *lane, u32 gfn, u32 nr, bool write);
 
 /* fetch.c */
 
-/* What a block is fetched for. */
+/* The purpose of a fetch. */
 enum dcm_fetch_for {
 	DCM_FOR_READ,
 	DCM_FOR_WRITE,

@@ -27,7 +27,7 @@ enum dcm_io_op {
 #define DCM_RANK_FILE 2u /* a file on a donor's disk */
 #define DCM_RANKS 3u
 
-/* What the core posted an operation for, and so what its owner is. */
+/* The purpose of an operation, and with it the structure that is its owner. */
 enum dcm_io_kind {
 	DCM_IO_FETCH, /* struct dcm_fetch */
 	DCM_IO_WRITE_BACK, /* struct dcm_wb */

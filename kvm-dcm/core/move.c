@@ -20,7 +20,7 @@
  *
  * One run of pages of a block, alike in what they need, is one operation: a READ
  * from any slot that has them, then a WRITE to each slot that lacks them. The
- * block is BUSY meanwhile. What failed is found again by the next pass.
+ * block is BUSY meanwhile. Pages whose operation failed are found by the next pass.
  *
  * Locking: operations belong to the slab worker's lane, whose fetches' buffers
  * they use.

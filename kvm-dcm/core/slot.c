@@ -22,8 +22,8 @@
  * Locking: slab pointers, open and gone are written by the slab worker
  * alone. A lane counts an I/O before it looks at gone (a write-back: open);
  * the slab worker changes the bit before it looks at the count: once the bit
- * is changed and the count is zero, no lane posts (or writes) any more. What a
- * lane knows of donors that are down is its own.
+ * is changed and the count is zero, no lane posts (or writes) any more. Which
+ * donors are down each lane knows for itself.
  */
 #include "internal.h"
 

@@ -3,7 +3,7 @@
  * sum.c - sums of pages: no wrong byte of a donor is ever mapped
  *
  * A page that is written to an extent with more than one slab has a sum kept
- * here, in this host's memory. What a READ brings is compared with it: bytes
+ * here, in this host's memory. The bytes that a READ brings are compared with it: bytes
  * that a donor's memory, disk or software changed, or that belong to another
  * page or to an earlier time, do not match. wrong.c says what happens then. (None
  * of the papers has sums.)

@@ -111,7 +111,7 @@ void dcm_vm_destroy(struct dcm_vm *vm)
 	vfree(vm);
 }
 
-/* What a completion says of its donor. */
+/* Learn from a completion whether its donor is down for this lane. */
 static void io_note(struct dcm_lane *lane, const struct dcm_io *io)
 {
 	if (likely(!io->status)) {
@@ -243,7 +243,7 @@ u64 dcm_tunable_get(const struct dcm_vm *vm, enum dcm_tunable_id id)
 	return READ_ONCE(vm->tunable[id]);
 }
 
-/* What grows with the VM's memory. */
+/* Bytes of the structures that grow with the VM's memory. */
 static u64 metadata_bytes(const struct dcm_vm *vm)
 {
 	u64 bytes = dcm_chunk_bytes(vm->nr_pages, true) +
