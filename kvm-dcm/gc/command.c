@@ -331,8 +331,8 @@ static u32 run_destroy(struct gc_queue *gc, const struct job *j)
 }
 
 /*
- * The request that CANCEL names came before it, so it has been answered. What a HINT
- * has left to be done in the background ends too.
+ * The request that CANCEL names came before it, so it has been answered. The work
+ * that a HINT has left to be done in the background ends too.
  */
 static u32 run_cancel(struct gc_queue *gc, const struct job *j)
 {

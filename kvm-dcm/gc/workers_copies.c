@@ -2,16 +2,17 @@
 /*
  * workers_copies.c - what workers have changed, where pages have copies
  *
- * A worker has one slab of an extent, the primary. When it has changed regions well,
- * the other slabs are given the same (spread) before the runtime is told. So they are
+ * A worker has one slab of an extent, the primary. When it has changed regions, the
+ * same bytes are written to the other slabs (spread) before the runtime is told; also
  * when the command fails, but the worker lives. If the worker is gone, and its donor
- * perhaps with it, what it did is taken back (revert). If the worker lives and the
+ * perhaps with it, its changes are undone (revert). If the worker lives and the
  * spread can't be done in time, a donor of copies does not answer: then pages are on
- * the primary alone, thin. So when a donor dies in the middle, regions are as before the command or as after it, or,
- * page by page, a mixture. That is right for all that workers write: of a move that
+ * the primary alone, thin (keep). So when a donor dies in the middle, regions are as
+ * before the command or as after it, or, page by page, a mixture. A mixture is right
+ * for everything that workers write: of a move that
  * is not answered with OK, to-region and table may be anything above the move's
- * start; references that were updated are updated again without effect. What a
- * from-region holds is never written.
+ * start; references that were updated are updated again without effect. The bytes of
+ * a from-region are never written.
  *
  * A move is committed, and spread, before the next one begins, and before references
  * to what it moved are updated: reverting an update does not revert a move.
@@ -76,7 +77,7 @@ static u32 run_next(const struct workers_space *sp, u32 *first)
 	return n;
 }
 
-/* One run: its donor's worker has ended well, or was stopped. A status. */
+/* Spread, keep or revert one run; its worker has ended its part. A status. */
 static u32 run_spread(struct dcm_gc_workers *t, u32 space, u32 first, u32 n,
 		      u64 until_ms)
 {

@@ -203,9 +203,9 @@ void gc_hit_none(struct workers_space *sp);
 void gc_hit_bytes(struct workers_space *sp, u64 at, u64 bytes);
 void gc_hit_listed(struct workers_space *sp, const struct dcm_gc_request *r);
 /*
- * Workers may have changed the regions that were hit. They have done so well: have
- * copies changed too. Else, with @status, or if that fails: have it undone where there
- * are copies. What the command's status is then.
+ * Workers may have changed the regions that were hit. If a worker still answers its
+ * changes are copied to the other slabs, also when the command failed (@status); if it
+ * does not they are undone where there are copies. Returns the command's status.
  */
 u32 gc_changed(struct dcm_gc_workers *t, u32 space, u32 status);
 

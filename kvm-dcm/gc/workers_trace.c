@@ -5,7 +5,7 @@
  * A trace begins on all workers, which get the places of all regions. It ends
  * when two rounds of flags in a row found all workers quiet; references between
  * them are forwarded meanwhile. An error that one worker finds ends the trace
- * on all. What it found is read by workers_results.c.
+ * on all. workers_results.c reads the trace's results.
  *
  * Without the runtime's barrier a region must not be written to while it is
  * traced: semeru-osdi20, 4.2, fig. 6. There the memory server reads a tag that

@@ -195,7 +195,7 @@ static u32 paged_spread(void *priv, u64 at, u64 end, u64 until_ms)
 		       VIRTIO_GC_OK;
 }
 
-/* What is under way ends at last: its connections do, if a donor is silent. */
+/* Waits for operations under way: they end, as a silent donor's connections do. */
 static void paged_revert(void *priv, u64 at, u64 end, bool keep)
 {
 	paged_step_all(priv, at, end, U64_MAX, keep ? dcm_keep : dcm_revert);
