@@ -12,7 +12,7 @@
  * requests (bitmap of extents, stack of slabs), then timers. Timers come last,
  * so that a donor is judged silent only after all its messages have been read.
  *
- * Locking: all state is the client thread's. What other threads may touch is
+ * Locking: all state is the client thread's. Members that other threads may touch are
  * atomic and listed in struct dcm_client; @lock guards only the status copy and
  * the wait for the first donor.
  */

@@ -233,8 +233,8 @@ struct dcm_client_session {
  *	memory is used without this process: a donor on this host keeps what it
  *	lends while it is open. May be %NULL
  * @fenced: in the lane's thread: a lane uses a new data connection or queue pair
- *	to a donor. What was sent over the older one has happened or never will,
- *	and all that was in flight on it has been polled. May be %NULL
+ *	to a donor. Operations sent over the older one have happened or never will,
+ *	and those in flight on it have been polled. May be %NULL
  * @donor: a donor was added and has that number from now on; a number may be
  *	used again after a donor was removed. May be %NULL
  * @session: a session with a donor has begun, or has ended (@s is %NULL); may be

@@ -9,7 +9,7 @@ struct client_job;
 struct client_lane_slot;
 struct dcm_client_slab;
 
-/* What was asked; see request.c. */
+/* Kinds of requests to a donor; see request.c. */
 enum client_request_kind {
 	REQUEST_NONE = 0,
 	REQUEST_QUERY = 0x1, /* QUERY_MEM, answered by FREE_MEM */

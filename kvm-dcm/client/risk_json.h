@@ -11,7 +11,7 @@
 
 #include "risk.h"
 
-/* What several donors have together, and nobody else. @extent: its bytes. */
+/* Memory that only these donors together have, as JSON. @extent: bytes of an extent. */
 static inline json_t *dcm_risk_together(const struct dcm_risk *risk,
 					const struct dcm_client_status *st,
 					u64 extent)

@@ -276,7 +276,7 @@ refused:
 	client_place_want_again(client, extent);
 }
 
-/* What was on it is gone. */
+/* A slab is lost, and its content with it. */
 void client_slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 {
 	struct client_donor *d = &client->donor[s->donor];

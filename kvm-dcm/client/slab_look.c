@@ -14,7 +14,7 @@
 
 #define LOOK_NS (1000ull * 1000 * 1000)
 
-/* What is to be done about an extent's slabs. */
+/* DCM_SLAB_*: what is to be done about an extent's slabs. */
 u32 dcm_slab_worker_todo(struct dcm_slab_worker *w, u32 extent)
 {
 	const struct dcm_slab_record *r;

@@ -17,11 +17,12 @@
  * is better stays for up to a minute, until that is filled, if its extent has a
  * third.
  *
- * An extent with copies has two or three. When one is added it is filled: pages
- * are copied to it that the others have. What a donor that was away for a while
- * has missed is found by looking at all extents now and then (slab_look.c), as is
- * what lags behind in files; filling that is LAG in place of FILL. A fill that was begun is not left: if
- * its record goes, another one of the extent begins it again.
+ * An extent with copies has two or three slabs. When one is added it is filled: pages
+ * that the others have are copied to it. A donor that was away for a while lacks
+ * pages: these are found by looking at all extents now and then (slab_look.c), as are
+ * pages that lag behind in files; filling those is LAG in place of FILL. A fill that
+ * was begun is not given up: if its record goes, another record of the extent begins
+ * it again.
  *
  * All slabs of a donor are lost within moments, so the worker waits until no
  * more follow, and logs one line for the donor.

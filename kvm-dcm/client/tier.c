@@ -17,8 +17,8 @@
  *
  * No page is on fewer donors meanwhile. An extent that comes to memory starts as
  * not cold, and one that goes to files comes back only by being busy: so none makes
- * the way there and back in less than @cold_s, and what is neither cold nor busy
- * stays where it is. What moves an extent does not count as its use. If the busy
+ * the way there and back in less than @cold_s, and an extent that is neither cold nor
+ * busy stays where it is. Moving an extent does not count as its use. If the busy
  * extent does not get what the cold one gave back (another VM was faster, or its
  * donor is short), no more is given for a minute.
  *

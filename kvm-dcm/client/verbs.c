@@ -249,7 +249,7 @@ bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
 
 /* ---- the connection ---- */
 
-/* What all endpoints on one device share. On failure %NULL and errno. */
+/* The objects that all endpoints on one device share. On failure %NULL and errno. */
 static struct client_verbs_device *device_get(struct dcm_client *client,
 					      struct ibv_context *ctx)
 {
