@@ -8,8 +8,8 @@
  * donors want them back or are lost. Pages never pass through here.
  *
  * Without this process donors take a VM's memory back: those on this host after
- * 5 s, others when nothing has used it for the patience, a minute. What only
- * they had is lost. So SIGTERM does not end it while a process uses a file that
+ * 5 s, others when nothing has used it for the patience, a minute. Pages that only
+ * they had are lost. So SIGTERM does not end it while a process uses a file that
  * is served; it logs which files, and ends when they are no longer used. A
  * second SIGTERM does not wait: everything that is on donors is marked lost
  * first, so that the kernel never reads from a slab that another VM has, and

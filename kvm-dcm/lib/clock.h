@@ -10,7 +10,7 @@
 
 #define DCM_NS_PER_MS 1000000u
 
-/* What @clock shows, in nanoseconds. */
+/* The time of @clock, in nanoseconds. */
 static inline uint64_t dcm_clock_read_ns(clockid_t clock)
 {
 	struct timespec ts;

@@ -7,7 +7,7 @@
  *	; a comment	# and this one
  *
  * A line is one of these or empty; there are no quotes, escapes or lines that go
- * on with the next. What other readers of such files take for something else is
+ * on with the next. Lines that other readers of such files read in another way are
  * refused: a line that begins with white space (some continue the value of the
  * line above), one of more than 190 bytes (some cut it), and bytes that are not
  * text. A typing error must not become another configuration. dcmctl reads the

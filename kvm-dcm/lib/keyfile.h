@@ -22,7 +22,7 @@
 #define DCM_TENANTS_MAX	1024u	/* in one file */
 #define DCM_KEYFILE_MAX	(256u << 10)
 
-/* What a tenant's name is: one rule for key files, configurations, and TLS. */
+/* The rule for tenants' names: in key files, configurations, and TLS. */
 #define DCM_TENANT_RULE "a tenant's name has 1 to 64 letters, digits, . _ -"
 
 /**

@@ -168,7 +168,7 @@ int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 		return -EINVAL;
 	if (mutex_lock_killable(&vm->freeze_lock))
 		return -EINTR;
-	/* What a closed file froze becomes the next one's. */
+	/* Pages that a closed file froze become the next file's. */
 	if (vm->freezer && vm->freezer != file && vm->freezer != NO_FILE)
 		err = -EBUSY;
 	/* Allocated once, a bit for 64 KiB. */

@@ -14,8 +14,8 @@
  *	                bytes are copied to 512 frames; the folio is freed
  *	whole --> gone: all of it is discarded
  *
- * The kernel exports nothing to take a folio apart in place. What was taken apart
- * stays so until it is discarded, as a module can't remove the page table either.
+ * The kernel exports nothing to take a folio apart in place. Memory of a folio that was
+ * taken apart stays so until it is discarded, as a module can't remove the page table.
  *
  * The entry is made as a driver's for device memory is (vmf_insert_pfn_pmd()): in
  * mappings like these the kernel drops no reference when it drops a huge entry. So

@@ -16,7 +16,7 @@
  *
  * Memory is freed by evicting, so sealing must need none: each write-back has its
  * pages, and each lane its request, from the beginning, and ciphers that allocate
- * are not used (those of cards). What is left works at once, in the caller. Debian's
+ * are not used (those of cards). The others work at once, in the caller. Debian's
  * 6.12 still calls the AES instructions asynchronous, because they go to a thread
  * where the FPU can't be used. A lane, under a mutex, may use the FPU; it may also
  * sleep, and waits if a cipher does not answer at once.

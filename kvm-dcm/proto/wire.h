@@ -18,7 +18,7 @@
 #define DCM_WIRE_HEAD_MAX	(DCM_WIRE_HDR_BYTES + DCM_WIRE_BODY_MAX)
 #define DCM_WIRE_MSG_MAX	(DCM_WIRE_HEAD_MAX + DCM_WIRE_PAYLOAD_MAX)
 
-/* What dcm_wire_head() and the others return. */
+/* The results of dcm_wire_head() and the functions after it. */
 #define DCM_WIRE_ERRORS(x)                                              \
 	x(MORE, 1, "more bytes are needed")                             \
 	x(E_MAGIC, -1, "no message starts here")                        \

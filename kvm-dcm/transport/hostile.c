@@ -192,7 +192,7 @@ static u64 elsewhere(struct hostile_endpoint *h, const struct dcm_io *io)
 	return at != io->offset ? at : at ? at - 4096 : (places > 1) * 4096;
 }
 
-/* What a donor that lies does to an operation. */
+/* Change an operation as a donor that lies does. */
 static void place_lie(struct hostile_endpoint *h, struct place *p)
 {
 	bool lies = p->io.slab->peer == READ_ONCE(h->dials->liar);

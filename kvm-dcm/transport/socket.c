@@ -7,7 +7,7 @@
  * called. Under TLS gnutls_record_recv() walks the list, and sending goes
  * through a buffer of one record. GnuTLS asks for the five bytes of a record's
  * header, then for the rest: it gets both out of @ahead, for which one recv()
- * took what was there. What does not fit is received where GnuTLS wants it.
+ * took what was there. Bytes beyond that are received where GnuTLS wants them.
  *
  * A caller that scatters bytes before it knows what they are may find that some
  * have landed in the wrong place. It returns these, and receives them again
