@@ -473,7 +473,7 @@ static void conn_linger(struct dcm_conn *conn)
 		dcm_conn_close(conn);
 }
 
-/* @reset: by the host. What it said before is read: it may be a GOODBYE. */
+/* @reset: by the host. Messages sent before are still read: one may be a GOODBYE. */
 static void conn_io(struct dcm_conn *conn, bool reset)
 {
 	unsigned int turn = 0, left = TURN_MESSAGES;

@@ -205,7 +205,7 @@ static void op_begin(struct dcm_data_file *f, struct dcm_file_op *op)
 	op_start(f, op);
 }
 
-/* What it counts against its connection's limit: a refused one too. */
+/* The bytes that a request counts against its connection's limit, also if refused. */
 static u64 op_held(const struct dcm_file_op *op)
 {
 	return op->bytes > PAGE_BYTES ? op->bytes : PAGE_BYTES;
@@ -325,7 +325,7 @@ bool dcm_data_file_drop(struct dcm_worker *w, struct dcm_data *d)
 	return true;
 }
 
-/* What the disk did of @op: true if that is all. */
+/* The disk has answered @op with @res, bytes or -errno; true if @op is done now. */
 static bool op_moved(struct dcm_worker *w, struct dcm_file_op *op, int res)
 {
 	struct dcm_slab *slab = op->slab;

@@ -8,7 +8,7 @@
 
 struct dcm_keep;
 
-/* What is the same for as long as the memfd is used. */
+/* Values that do not change as long as the memfd is used. */
 struct dcm_keep_shape {
 	u64 donor_id;
 	u64 slab_bytes;

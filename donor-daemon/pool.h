@@ -85,7 +85,7 @@ struct dcm_pool {
 int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 		  const struct dcm_config *cfg, char *err, size_t err_len);
 
-/* What there is of memory, or of the disk: 0 or a negative errno. Any thread. */
+/* Read size and free space of memory or of the disk: 0 or -errno. Any thread. */
 struct dcm_hostmem;
 int dcm_pool_space(const struct dcm_pool *pool, struct dcm_hostmem *hm);
 

@@ -159,7 +159,7 @@ static void store_read(struct store *st)
 
 /* ---- a donor that goes on ---- */
 
-/* What a session's record says about its tenant's key, and not the key. */
+/* A hash of a tenant's key, which a session's record has in place of the key. */
 static u64 key_print(const struct dcm_donor *donor, const struct dcm_tenant *t)
 {
 	u8 text[sizeof(u64) + DCM_WIRE_KEY_MAX], digest[32] = { 0 };

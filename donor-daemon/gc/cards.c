@@ -249,7 +249,7 @@ static bool marked_find(struct walk *w, const u64 *marks, u64 top)
 	return false;
 }
 
-/* What is left of the walk's region. */
+/* Walk the rest of the walk's region. */
 static struct dcm_gc_result region_walk(struct walk *w)
 {
 	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
@@ -303,7 +303,7 @@ static struct dcm_gc_result regions_walk(struct walk *w)
 	return result;
 }
 
-/* What is left of a range, as far as it lies in this donor's regions. */
+/* Walk a range from @at to @end, as far as it lies in this donor's regions. */
 static u32 range_walk(struct walk *w, u64 *at, u64 end)
 {
 	struct dcm_gc_space *s = w->s;

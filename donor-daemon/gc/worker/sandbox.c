@@ -211,7 +211,7 @@ static int capabilities_drop(void)
 	return syscall(SYS_capset, &head, none) ? -errno : 0;
 }
 
-/* What the tenant was charged for, and no more. */
+/* Limit the worker to the memory that the tenant was charged for. */
 static int limits_set(int sock, uint64_t memory, uint64_t address)
 {
 	const struct {
