@@ -95,7 +95,7 @@ static int vgc_release(struct inode *inode, struct file *f)
 
 /* ---- ioctl ---- */
 
-/* What changes while the device is in use */
+/* Read the values that change while the device is in use */
 static void info_update(struct virtio_device *vdev, struct vgc_info *info)
 {
 	virtio_cread_le(vdev, struct virtio_gc_config, donors, &info->donors);

@@ -101,7 +101,7 @@ VGC_API const struct vgc_info *vgc_info(const struct vgc *v);
  * vgc_budget() - bytes that the host keeps in its own memory, at most, of the memory
  *	with the window; 0: not known
  *
- * As it is now: it can change at any time. What a runtime uses all the time should fit.
+ * It can change at any time. Memory that a runtime uses all the time should fit into it.
  */
 VGC_API uint64_t vgc_budget(const struct vgc *v);
 

@@ -47,7 +47,7 @@
 
 OBJECT_DECLARE_SIMPLE_TYPE(HostMemoryBackendDcm, MEMORY_BACKEND_DCM)
 
-/* What outlives the object; pager is NULL when the process is about to end. */
+/* The state that outlives the object; pager is NULL while the process ends. */
 typedef struct DcmMemory {
     struct rcu_head rcu;
     QLIST_ENTRY(DcmMemory) next;
@@ -110,7 +110,7 @@ static int dcm_backend_discard(RAMBlock *rb, ram_addr_t start, size_t length)
     return dcm_pager_discard(d->memory->pager, rb->host + start, length);
 }
 
-/* What can be set, by properties or machine options, but not be had. */
+/* Refuse properties and machine options that this backend can't honour. */
 static bool dcm_backend_check(HostMemoryBackendDcm *d, Error **errp)
 {
     HostMemoryBackend *backend = MEMORY_BACKEND(d);
@@ -187,7 +187,7 @@ static bool dcm_backend_memory_alloc(HostMemoryBackend *backend, Error **errp)
         return false;
     }
 
-    /* What is made from here on goes with the object, error or not. */
+    /* Everything made from here on is freed with the object, error or not. */
     m = d->memory = dcm_memory_new();
     m->pager = dcm_pager_open_sized(d->config, backend->size, d->budget,
                                     err, sizeof(err));

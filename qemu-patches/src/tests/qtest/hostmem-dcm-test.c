@@ -173,7 +173,7 @@ static void test_memory(void)
     QTestState *qts = start("");
     int64_t slack;
 
-    /* What was never written is zero. */
+    /* Memory that was never written is zero. */
     g_assert_cmphex(qtest_readq(qts, AREA + AREA_BYTES + MIB), ==, 0);
     write_area(qts);
     assert_area(qts, AREA, AREA + AREA_BYTES);

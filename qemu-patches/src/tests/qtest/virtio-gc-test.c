@@ -289,7 +289,7 @@ static void test_reset(void)
     qos_object_destroy(&gc.dev->obj);
 }
 
-/* What is asked while the VM is stopped is answered when it runs again. */
+/* Requests made while the VM is stopped are answered when it runs again. */
 static void test_stopped(void)
 {
     Create c = space_create(1, 0);
