@@ -377,7 +377,7 @@ int main(int argc, char **argv)
 						 (1ull << page_bits) / nr_threads * i;
 		if (i && pthread_create(&workers[i].thread, NULL, worker_run,
 					&workers[i]))
-			die("access: no thread");
+			die("access: can't start a thread");
 	}
 	worker_run(&workers[0]);
 	for (unsigned int i = 0; i < nr_threads; i++) {

@@ -149,7 +149,7 @@ int main(int argc, char **argv)
 			.last_ns = start,
 		};
 		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]))
-			die("drill: no thread");
+			die("drill: can't start a thread");
 	}
 	while (!poll(&end, 1, LINE_MS)) {
 		printf("{\"ms\":%llu,\"touches\":%llu,\"gap_us\":%llu}\n",

@@ -41,21 +41,21 @@ void *gc_heap_map(u64 bytes);
 /* The same, of huge pages, as slabs can be. */
 void *gc_heap_map_huge(u64 bytes);
 
-/* Objects in the first @regions, of which @live per mille are reachable. */
+/* Make objects in the first @regions regions; @live per mille of them are reachable. */
 void gc_heap_fill(struct gc_heap *h, u32 regions, u32 live);
 
 u64 gc_heap_object_bytes(const u8 *p);
 u32 gc_heap_object_refs(const u8 *p);
 
 /**
- * gc_heap_trace() - what any tracer does with such a heap, and nothing else
+ * gc_heap_trace() - the least that any tracer must do with such a heap
  * @marks: a bit for each 8 bytes, none set
  * @queue: room for all live objects
  * @live: bytes, added for each region
  *
  * A queue and a bitmap: objects are marked when they are found and scanned in
- * the order they were found. What an object is and where its references are
- * says a table of types, as a class does in a JVM. All is believed.
+ * the order they were found. A table of types says what an object is and where its
+ * references are, as a class does in a JVM. Nothing in the heap is checked.
  *
  * Return: how many objects.
  */

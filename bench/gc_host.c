@@ -164,7 +164,7 @@ static void program_go_on(struct program *p)
 	__atomic_store_n(&p->hold, false, __ATOMIC_RELEASE);
 }
 
-/* What the barrier has gathered from @from on; how much there was. */
+/* Send the references that the barrier has gathered, from @from on; their number. */
 static u32 satb_send(struct program *p, u32 from)
 {
 	u32 n = __atomic_load_n(&p->nr_satb, __ATOMIC_ACQUIRE);
@@ -183,7 +183,7 @@ static u64 ops_since(struct program *p, u64 before)
 	return __atomic_load_n(&p->ops, __ATOMIC_RELAXED) - before;
 }
 
-/* Until the donors are through with what they have been told of. */
+/* Wait until the donors have scanned all objects that they were told of. */
 static void trace_met_wait(struct gc_world *w)
 {
 	struct virtio_gc_met met = { .max = htole32(16) };
@@ -200,7 +200,7 @@ static void bench_mutator(struct gc_world *w, u32 runs)
 	p.satb = gc_heap_map(SATB_MAX * sizeof(*p.satb));
 	gc_space_make(w);
 	if (pthread_create(&p.thread, NULL, program_run, &p))
-		die("gc_host: no thread");
+		die("gc_host: can't start a thread");
 	usleep(500000);
 	printf("{\"objects\":%u,\"runs\":[", w->h.n);
 	for (u32 i = 0; i < runs; i++) {

@@ -36,7 +36,7 @@ int gc_sink_start(u64 bytes)
 		die("gc_host: no TCP on loopback");
 	pid = fork();
 	if (pid < 0)
-		die("gc_host: no process");
+		die("gc_host: can't start a process");
 	if (!pid) {
 		u8 *to = gc_heap_map(bytes);
 
@@ -173,7 +173,7 @@ void gc_bench_pause(struct gc_world *w, u32 runs, int fd)
 
 	gc_space_make(w);
 	if (pthread_create(&b.thread, NULL, bystander_run, &b))
-		die("gc_host: no thread");
+		die("gc_host: can't start a thread");
 	printf("{\"pages\":%llu,\"runs\":[", (unsigned long long)pages);
 	/* nothing, and what a quarter, a half and one second write */
 	for (u32 i = 0; i < runs * 8; i++) {

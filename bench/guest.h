@@ -3,7 +3,7 @@
  * guest.h - a guest that costs nothing, for driving the core alone
  *
  * Every op the core calls is a few memory accesses: pages have no bytes, I/O
- * is done at once, a page table is a byte a page. What is left is the core.
+ * is done at once, a page table is a byte a page. So only the core is measured.
  */
 #ifndef BENCH_GUEST_H
 #define BENCH_GUEST_H

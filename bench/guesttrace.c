@@ -2,10 +2,10 @@
 /*
  * guesttrace.c - a plugin of QEMU's: the pages a whole guest touches
  *
- * What pagetrace.c is for a program: loads and stores of an emulated guest, its
- * kernel's too, by guest-physical page. What devices write, and instructions
- * that are executed, are not seen. Of a guest's RAM below the hole for devices
- * and above it, as the guest sees it.
+ * For a guest what pagetrace.c is for a program. It notes loads and stores of an
+ * emulated guest, its kernel's too, by guest-physical page, in the RAM below and
+ * above the hole for devices. It sees neither writes of devices nor the fetching of
+ * instructions.
  *
  *   -plugin guesttrace.so,out=FILE,records=N
  *

@@ -2,8 +2,8 @@
 /*
  * raw_tcp.c - a bare round trip over TCP on loopback: 32 bytes out, 4 KiB back
  *
- * No TLS, no protocol, TCP_NODELAY, blocking sockets. What a page fetch from a
- * tcp donor adds to a fault at the very least. Placements as in raw_uffd.c.
+ * No TLS, no protocol, TCP_NODELAY, blocking sockets. It is the least time that a
+ * page fetch from a tcp donor adds to a fault. Placements as in raw_uffd.c.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -137,7 +137,7 @@ static void pair_make(struct pair *pair, int uffd)
 	if (ioctl(uffd, UFFDIO_REGISTER, &r))
 		die("UFFDIO_REGISTER: %s", strerror(errno));
 	if (pthread_create(&pair->handler, NULL, handler_run, pair))
-		die("no thread");
+		die("can't start a thread");
 }
 
 /* The memory that a thread touches a page of: no page is touched by two. */

@@ -487,7 +487,7 @@ static void round_trips(void)
 	open_uffd(0);
 	enrol(g, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
 	if (pthread_create(&thread, NULL, serve, NULL))
-		die("no thread");
+		die("can't start a thread");
 	for (i = 0; i < PAGES; i++) {
 		t = bench_now_ns();
 		(void)*(volatile char *)(g + (size_t)i * PAGE);

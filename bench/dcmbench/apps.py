@@ -92,7 +92,7 @@ def _peer(
 
 
 def _over_budget(done: programs.Outcome, limit: int) -> bool:
-    """What is not paged (stacks, libdcm's own) is no part of the budget: bounded."""
+    """Memory that is not paged (stacks, libdcm's own) comes on top of the budget, but bounded."""
     return done.peak > limit + limit // 10 + 32 * MIB
 
 

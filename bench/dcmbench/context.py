@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What every measurement needs to know."""
+"""The context of every measurement: sizes, paths, time limits."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Cycle:
         return self.old_mib * 256
 
     def text(self, which: str) -> str:
-        """What a row says of it."""
+        """This cycle as the text of a row."""
         said = (
             f"{which}: pause {self.pause_ms:.1f} ms, marking {self.mark_ms:.0f}, rebuilding "
             f"{self.rebuild_ms:.0f}, all {self.cycle_ms:.0f}"
@@ -85,7 +85,7 @@ class Found:
     cycles: int
 
     def raw(self) -> dict[str, Any]:
-        """What the rows keep."""
+        """This cycle as a row's raw data."""
         return dataclasses.asdict(self)
 
 
@@ -121,7 +121,7 @@ class Program:
         self._timer.start()
 
     def wait(self, word: bytes) -> str:
-        """What it says until it says this."""
+        """The program's output up to the line `word`."""
         assert self.proc.stdout
         said = ""
         for line in self.proc.stdout:
@@ -131,14 +131,14 @@ class Program:
         raise host.BenchError(f"Old has ended: {said[-300:]}")
 
     def collect(self) -> str:
-        """Let it collect: what it said meanwhile."""
+        """Have the program collect garbage; its output meanwhile."""
         assert self.proc.stdin
         self.proc.stdin.write(b"\n")
         self.proc.stdin.flush()
         return self.wait(b"collected")
 
     def pager(self) -> dict[str, int]:
-        """What its pager has counted so far; nothing, if it has none."""
+        """The counters of the program's pager; empty if it has none."""
         for path in (self._runtime / "vm").glob("*.sock"):
             return counts(donors.ask_pager(path))
         return {}
@@ -180,7 +180,7 @@ class Program:
 
 @contextlib.contextmanager
 def started(b: Bench, flags: Sequence[str], *args: str, ours: bool) -> Iterator[Program]:
-    """Old.java, when it has made its graph. What another left behind is not its pager's."""
+    """Old.java, when it has made its graph; in a new folder, so that no other pager is asked."""
     with tempfile.TemporaryDirectory(dir=b.folder) as folder, contextlib.ExitStack() as stack:
         runtime = Path(folder)
         argv = b.jvm.command(f"-Xmx{b.scale.heap_mib}m", *flags, "Old", *args, ours=ours)

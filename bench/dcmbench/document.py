@@ -107,7 +107,7 @@ def _rows(rows: Mapping[str, Row], old: str) -> str:
 
 
 def _details(rows: Mapping[str, Row], old: str) -> str:
-    """What each row's figures are, as the benchmark says it; a paragraph each."""
+    """A paragraph for each row: what its figures are, in the benchmark's words."""
     paragraph = re.compile(r"^- `([^`]+)`: .*\n(?:  .*\n)*", re.M)
     found = {m[1]: m[0].rstrip("\n") for m in paragraph.finditer(old)}
     for id_ in _order(rows, found):

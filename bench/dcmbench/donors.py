@@ -188,7 +188,7 @@ class StatusSampler(threading.Thread):
 
 
 def pager_note(p: object) -> str:
-    """What a pager counted, in a few words; "" when it told nothing."""
+    """A pager's counters, in a few words; "" if it gave no status."""
     if not isinstance(p, dict) or "faults" not in p:
         return ""
     f, mix = p["faults"], p.get("block_mix", {})

@@ -52,7 +52,7 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """What drill.c says each tenth of a second."""
+    """A line that drill.c prints each tenth of a second."""
 
     at: float
     touches: int

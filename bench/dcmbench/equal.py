@@ -34,7 +34,7 @@ class Found:
     late: int
 
     def raw(self) -> dict[str, Any]:
-        """What the row keeps."""
+        """The row's raw data."""
         return dataclasses.asdict(self)
 
 

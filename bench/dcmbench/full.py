@@ -29,7 +29,7 @@ class Pause:
     written_pages: float
 
     def text(self, which: str) -> str:
-        """What a row says of it."""
+        """This pause as the text of a row."""
         said = f"{which}: {self.pause_ms:.0f} ms"
         if self.fetched_pages or self.written_pages:
             said += f", {self.fetched_pages:.0f} pages brought in, {self.written_pages:.0f} written"
@@ -48,7 +48,7 @@ class Found:
     collections: int
 
     def raw(self) -> dict[str, Any]:
-        """What the row keeps."""
+        """This pause as a row's raw data."""
         return dataclasses.asdict(self)
 
 

@@ -83,7 +83,7 @@ def cpus() -> tuple[set[int] | None, set[int] | None]:
 
 
 def program(build: Path, *args: str | os.PathLike[str]) -> dict[str, Any]:
-    """What bench/gc prints."""
+    """The figures that bench/gc prints."""
     argv = [build / "bench" / "bin" / "gc", *args]
     return dict(host.run(argv, timeout=LIMIT_S).json())
 
@@ -126,7 +126,7 @@ def on_donor(
     slab_mib: int = SLAB_MIB,
     encrypt: bool = False,
 ) -> dict[str, Any]:
-    """What bench/gc_host prints: one donor over tcp, @budget MiB of its @mib direct."""
+    """The figures that bench/gc_host prints: one donor over tcp, @budget MiB of its @mib direct."""
     with one_donor(build, slab_mib=slab_mib, encrypt=encrypt) as (folder, donor):
         config = donors.pager_config(
             folder / "vm.ini",
@@ -447,7 +447,7 @@ def worker_memory(s: Scale) -> report.Row:
     if not all(rss for rss, _ in found.values()):
         raise host.BenchError("the worker ended")
     shares = {mib: sum(most) / (mib << 20) * 100 for mib, most in found.items()}
-    # What grows with the space, and what every worker has: from the two sizes.
+    # From the two sizes: the part that grows with the space, and the part that every worker has.
     (small, less), (large, more) = found.items()
     slope = (sum(more) - sum(less)) / ((large - small) << 20)
     base = sum(less) - slope * (small << 20)

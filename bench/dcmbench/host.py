@@ -461,7 +461,7 @@ class Zram:
         self._block = Path(f"/sys/block/zram{number}")
 
     def ratio(self) -> tuple[int, float]:
-        """What is in it now: bytes stored, and how much smaller they became."""
+        """Of its content now: bytes stored, and how much smaller they became."""
         fields = [int(f) for f in _text(self._block / "mm_stat").split()]
         if len(fields) < 2 or not fields[1]:
             return 0, 0.0

@@ -84,7 +84,7 @@ def two_donors(s: Scale, folder: Path) -> Iterator[list[donors.Donor]]:
 
 
 def answer_of(program: Program, ran: host.Ran, out: Path) -> str:
-    """What the program has said, or a hash of all that it has made."""
+    """The program's output, or a hash of all files that it has made."""
     if not program.files:
         return ran.output.decode(errors="replace").strip()
     made = hashlib.sha256()

@@ -129,7 +129,7 @@ def vs_zram(found: shares.Found) -> report.Row:
 
 
 def pause_p90(found: shares.Found) -> report.Row:
-    """What a program waits for its collector at once."""
+    """The 90th percentile of programs' pauses for their collector, against all in memory."""
     values, said = [], []
     for one in found.programs:
         ours, memory = one.pauses("ours"), one.pauses("memory")
@@ -151,7 +151,7 @@ def pause_p90(found: shares.Found) -> report.Row:
 
 
 def workers_cpu(found: shares.Found) -> report.Row:
-    """What donors spend on a heap."""
+    """The CPU time that donors spend on a heap."""
     value = geomean(max(one.workers(), 0.01) for one in found.programs)
     said = [f"{one.name} {one.workers():.3f}" for one in found.programs]
     return row(

@@ -2,7 +2,7 @@
 """Drills on dcmfs, under a program whose memory is a file: donors die, or dcm-hostd.
 
 Everything is in L1, the emulated VM of tests/vm: measure() boots one, and runs this file there,
-which writes the figures of both to a file. What is there is that of tests/faults: networks,
+which writes the figures of both to a file. The test bed is that of tests/faults: networks,
 dcm-hostd, and a program that checks every byte, and counts accesses that take longer than a second.
 """
 
@@ -43,7 +43,7 @@ FIGURES = "/tmp/figures"
 
 @dataclasses.dataclass(frozen=True)
 class Hit:
-    """What was done to one donor: accesses that took longer than 1 s, before and after."""
+    """A donor that died: how many accesses took longer than 1 s, before and after."""
 
     donor: str
     stops_before: int

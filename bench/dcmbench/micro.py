@@ -168,13 +168,13 @@ def _fault(ctx: Context, way: str, placement: str, write: int) -> Any:
 
 
 def _latencies(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """What the picture of the distribution needs: in ns, the 0th to 100th percentile, 99.9th."""
+    """Figures for the picture of the distribution: 0th to 100th percentile, 99.9th, in ns."""
     return {"at": figures["ns"]["at"], "p999": figures["ns"]["p999"]}
 
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """What a fault can't be faster than, and how much more it may take."""
+    """The time below which no fault can be, and how much more a fault may take."""
 
     name: str
     limit: float

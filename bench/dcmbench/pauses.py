@@ -25,7 +25,7 @@ class Pause:
 
 
 def flag(path: Path) -> str:
-    """What lets a JVM write such a log."""
+    """The option with which a JVM writes such a log."""
     return f"-Xlog:gc:file={path}:uptimenanos"
 
 

@@ -162,12 +162,12 @@ def jemalloc() -> str:
 
 
 def allocators(app: App) -> list[str]:
-    """What to preload: nothing, and jemalloc, which Debian's Redis is built with."""
+    """Libraries to preload: none, and jemalloc, which Debian's Redis is built with."""
     return [""] if app.server or not jemalloc() else ["", jemalloc()]
 
 
 def preloaded(app: App) -> str:
-    """What dcmctl run preloads, if it has to."""
+    """The allocator that dcmctl run preloads, if it preloads one."""
     return allocators(app)[-1]
 
 

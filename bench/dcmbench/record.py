@@ -79,7 +79,7 @@ def _guest(ctx: Context, image: vmharness.Image, jobs: Sequence[workload.Job], o
 
 
 class Recorder:
-    """What there are traces of."""
+    """Records the traces of programs and of a guest, and keeps them."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx

@@ -60,12 +60,12 @@ def row(
 
 
 def middle(at: list[int]) -> float:
-    """The mean of what lies between the 5th and the 95th of these percentiles."""
+    """The mean of these percentiles from the 5th to the 95th."""
     return sum(at[5:96]) / len(at[5:96])
 
 
 def medians(pairs: list[tuple[float, float]]) -> str:
-    """What was found in both, and how far processes differ."""
+    """The medians of both sides, and how far processes differ, as text."""
     ours, plain = (report.median(list(side)) for side in zip(*pairs, strict=True))
     ratios = sorted(a / b for a, b in pairs)
     return (

@@ -97,7 +97,7 @@ def geomean(values: Sequence[float]) -> float:
 
 
 class Progress:
-    """What is being done now, on standard error, with the time since the start."""
+    """Says on standard error which step is being done, with the time since the start."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -126,7 +126,7 @@ def _version(*argv: str) -> str:
 
 
 def machine() -> dict[str, str]:
-    """What a reader needs to judge the numbers."""
+    """The machine, as a reader needs to know it to judge the figures."""
     cpu = "?"
     for line in _read("/proc/cpuinfo").splitlines():
         if line.startswith("model name"):

@@ -87,7 +87,7 @@ class Measured:
         return f"{found[0]:.0f} faults, {found[1]:.0f} pages brought in, {found[2]:.0f} written"
 
     def raw(self) -> dict[str, Any]:
-        """What a row keeps of it."""
+        """This program's part of a row's raw data."""
         return {
             side: [
                 {
@@ -115,7 +115,7 @@ class Found:
     algorithm: str
 
     def conditions(self) -> str:
-        """What all rows of whole programs say."""
+        """The conditions that all rows of whole programs have in their text."""
         ages = [
             turn[side].age_s
             for one in self.programs
@@ -131,7 +131,7 @@ class Found:
         )
 
     def raw(self) -> dict[str, Any]:
-        """What a row keeps."""
+        """A row's raw data."""
         return {one.name: one.raw() for one in self.programs}
 
 

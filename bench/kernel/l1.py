@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the rows of bench/kernel/run are measured on: an L1, and in it the kernel pager or swap.
+"""The machine of the rows of bench/kernel/run: an L1, and in it the kernel pager or swap.
 
 All memory is limited to the same: dcmfs by its budget, anonymous memory by its memory cgroup
-(which holds the page tables and what else is charged too, so swap's limit is a little lower).
+(which also has page tables and other charged memory, so swap's limit is a little lower).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CountedBed(Bed):
     """An L1 of one processor whose instructions are counted, and are its clock.
 
     With -icount time passes by a nanosecond an instruction: a clock's ticks are as many for the
-    same work, whatever else this machine does. What was executed is told by plugin.c.
+    same work, whatever else this machine does. plugin.c says what was executed.
     """
 
     def __init__(self, spec: Spec, *, keep: Path) -> None:
@@ -164,7 +164,7 @@ class Swap(Side):
 
 
 def prepare(bed: Bed) -> None:
-    """What every L1 needs, once."""
+    """Install what every L1 needs, once after it has started."""
     bed.put(TOUCH, "/tmp/touch", 0o755)
     bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
     bed.must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup /sys/fs/cgroup")

@@ -24,7 +24,7 @@ from tests.vm.job import CommandTimeout
 Say = Callable[[str], None]
 Raw = dict[str, Any]
 
-# What it is, the target.
+# For each row: what it measures, and the target.
 WHAT = {
     "fault-insns": (
         "L1 kernel instructions per 4 KiB major fault, eviction included, random, over swap on brd",
