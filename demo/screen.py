@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a demo prints while it runs."""
+"""The output of a demo while it runs."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _lines(
     budget: int | None,
     halves: list[int | None],
 ) -> list[str]:
-    """What is advised, and how sure that is."""
+    """The advice as lines of text, and how sure it is."""
     text = [
         f"{name}: {now * 100:.0f} % slower than with all of its memory direct, with a budget of "
         f"{_size(whole.budget_pages)}"

@@ -230,7 +230,7 @@ PHASES: dict[tuple[str, str], Callable[[Element, Memory], None]] = {
 
 @dataclass(frozen=True)
 class Live:
-    """What the pager tells of a running domain, in bytes; the kernel pager knows no donors."""
+    """The pager's figures of a running domain, in bytes; the kernel pager knows no donors."""
 
     budget: int
     direct: int

@@ -153,7 +153,7 @@ def _budget(text: str, what: str) -> int:
 
 
 def _enabled(args: Args) -> tuple[Host, Any, Memory]:
-    """The domain that is named, whose memory is on donors."""
+    """The domain that the arguments name; an error if its memory is not on donors."""
     host = Host(args.connect)
     dom = host.find(args.vm)
     memory = host.memory(dom)
@@ -219,7 +219,7 @@ def cmd_redundancy(args: Args) -> int:
 
 
 def _risks(dom: Any, memory: Memory) -> str:
-    """What is known of a running domain's copies; dcmctl status knows it of those under libdcm."""
+    """The state of a running domain's copies. For a domain under libdcm dcmctl status has it."""
     file: hostd.HostFile | None = None
     if memory.pager == "kernel" and dom.isActive():
         with contextlib.suppress(DcmError):

@@ -24,7 +24,7 @@ LARGEST = 8  # times the present budget
 
 @dataclass(frozen=True)
 class Cost:
-    """What a VM's faults cost in an interval."""
+    """The time that a VM's faults cost in an interval."""
 
     budget_pages: int
     back_ns: float  # that accesses waited for pages that had left

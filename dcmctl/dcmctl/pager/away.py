@@ -69,7 +69,7 @@ class Away:
         )
 
     def since(self, old: Away) -> Away:
-        """What was counted after `old`."""
+        """The counts since `old`."""
         fetched = {floor: n - old.fetched.get(floor, 0) for floor, n in self.fetched.items()}
         return Away(self.evicted - old.evicted, {f: n for f, n in fetched.items() if n > 0})
 

@@ -88,7 +88,7 @@ def path_of(mount: Path, uuid: str) -> Path:
 
 
 def info(path: Path | int) -> Info:
-    """What the kernel tells of a file, which must have a size."""
+    """The kernel's figures of a file (DCMFS_IOC_INFO), which must have a size."""
     fd = path if isinstance(path, int) else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = bytearray(_INFO.size)

@@ -24,7 +24,7 @@ Args = argparse.Namespace
 
 
 def _given(args: Args) -> Settings:
-    """What the command line says; None where it says nothing."""
+    """The settings that the command line gives; None for all others."""
     tunables: dict[str, str] = {}
     for pair in args.set or []:
         name, sep, value = pair.partition("=")

@@ -108,7 +108,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Told:
-    """What a donor says about itself in its session: totals of all hosts."""
+    """Figures that a donor gives of itself in its session: totals of all hosts."""
 
     capacity_bytes: int
     lent_bytes: int
@@ -141,7 +141,7 @@ def trouble(state: str, why: str, silent_ms: int, patience_ms: int, orphans: str
 
 
 def orphans_said(orphans: int, waiting: int) -> str:
-    """What becomes of slabs on this host whose donor has ended; "" if there are none."""
+    """A text on slabs of this host whose donor has ended; "" if there are none."""
     if not orphans:
         return ""
     said = f"{orphans} slabs outlived it and are used on this host"
@@ -323,12 +323,12 @@ class Status:
 
 
 def read_together(fields: Fields) -> dict[str, int]:
-    """What is lost if several donors die at once, by their names joined by +."""
+    """The bytes that are lost if several donors die at once, by their names joined by +."""
     return {s.text("donors"): s.number("bytes") for s in fields.groups("together")}
 
 
 def worst_deaths(alone: dict[str, int], together: dict[str, int]) -> str:
-    """What the worst death of one donor, and of several at once, would cost; "" if nothing."""
+    """The loss by the worst death of one donor, and of several at once; "" if nothing."""
     parts = []
     for found, die in ((alone, "dies"), (together, "die at once")):
         names, size = max(found.items(), key=lambda item: item[1], default=("", 0))
