@@ -4,7 +4,7 @@
  *
  * An extent's slabs are on different donors. When a donor dies its extents get
  * other slabs, as long as some donor has none of theirs; else they stay exposed
- * until there is one. What donors lend, memory or files, is files_test.c's.
+ * until there is one. files_test.c has donors of memory and of files.
  */
 #include <errno.h>
 #include <signal.h>

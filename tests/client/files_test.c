@@ -96,7 +96,7 @@ static void test_copy_in_a_file(void **state)
 	assert_int_equal(rmdir(path), 0);
 }
 
-/* What the donors a, b and f have. */
+/* Whether the donors a, b and f have lent this many slabs. */
 static bool slabs_are(struct host *h, u64 a, u64 b, u64 f)
 {
 	return status(h, 0).slabs == a && status(h, 1).slabs == b &&

@@ -110,7 +110,7 @@ def body_of(fdp: atheris.FuzzedDataProvider) -> bytes:
 
 
 def ask(request: Callable[[], object]) -> object:
-    """What a request returns; None for an error, which is one line."""
+    """The result of a request; None for an error, which must be one line."""
     try:
         return request()
     except DcmError as exc:

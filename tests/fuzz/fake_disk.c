@@ -2,10 +2,10 @@
 /*
  * fake_disk.c - slabs' files, and the ring that reads and writes them
  *
- * In place of donor-daemon/file.c and ring.c. Files are memfds. What is under way
- * ends when the input says, in the order it says, whole, in part, or with an
- * error. The bytes are moved when it ends: then its file must still be the one
- * that it was posted for, and its buffer be there.
+ * In place of donor-daemon/file.c and ring.c. Files are memfds. An operation ends
+ * when the input says, in the order that it says, whole, in part, or with an error.
+ * Its bytes are moved when it ends: then its file must still be the one that it was
+ * posted for, and its buffer must exist.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -167,7 +167,7 @@ void dcm_ring_wait(struct dcm_ring *ring)
 
 /* ---- the disk ---- */
 
-/* What comes of an operation: the bytes that are moved, or an error. */
+/* The result of an operation: the bytes that are moved, or an error. */
 static int result(const struct disk_op *op)
 {
 	u32 pages = (u32)(op->bytes / PAGE);

@@ -192,7 +192,7 @@ static void fill_slab(const struct donor *d, const struct ask *a,
 	slabs[next_slab % SLABS] = next_slab;
 }
 
-/* What is asked for, or (@status) that it is refused. */
+/* Answer a request: do it, or, with a @status, refuse it. */
 static void answer_ask(struct peer *p, const struct ask *a, u32 status,
 		       const struct lie *lie)
 {

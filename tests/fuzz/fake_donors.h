@@ -61,7 +61,7 @@ void donor_answer_step(struct peer *p, struct in *in, bool lies, u32 which);
 void donor_say_step(struct peer *p, struct in *in, u32 which);
 /* With a beat: descriptors that nobody asked for. */
 void donor_fds_step(struct peer *p, struct in *in, u32 which);
-/* What it is that donors say, if it is so. */
+/* Change the state of a donor, which its later answers report. */
 void donor_step(struct in *in, u32 which);
 
 #endif /* FUZZ_FAKE_DONORS_H */

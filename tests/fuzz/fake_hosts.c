@@ -71,7 +71,7 @@ static void welcomed(struct host *h, const struct dcm_wire_msg *msg)
 	       16);
 }
 
-/* What the donor has said, whole messages of it. */
+/* Decode the whole messages that the donor has sent. */
 static void host_heard(struct host *h)
 {
 	static const enum dcm_wire_phase phases[] = {

@@ -14,7 +14,7 @@ void hosts_start(void);
 void hosts_read(void);
 /* All connections are closed. */
 void hosts_close(void);
-/* What the donor has said is named no more. */
+/* Forget all ids that the donor has sent: hosts name them no more. */
 void hosts_forget(void);
 
 /* A host that is deaf hears again, and the other way around. */

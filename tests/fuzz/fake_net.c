@@ -2,7 +2,7 @@
 /*
  * fake_net.c - the ways to donors, as an input says
  *
- * Each connection of a host's is a peer here. What hosts say is decoded, which
+ * Each connection of a host's is a peer here. Messages of hosts are decoded, which
  * has to succeed, and the latest requests are kept, so that donors can answer
  * them (fake_donors.c).
  */

@@ -22,7 +22,7 @@ void pager_slab_step(struct in *in);
 /* A lane posts operations, and polls. */
 void pager_lane_step(struct in *in);
 
-/* What the control plane keeps fits what the pager has asked for and holds. */
+/* Check the control plane's state against the slabs that the pager asked for and has. */
 void pager_check(void);
 
 /* All slabs are given up, and operations polled. */

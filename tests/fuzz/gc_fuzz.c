@@ -5,9 +5,9 @@
  *
  * An even first byte: the rest is a request. An odd one: a layout, some
  * types, and a heap of four regions that the rest is repeated over; the second
- * may be one object. What is
- * accepted is traced, moved, updated and compacted. Whatever is refused,
- * nothing may be read or written beyond its memory, and everything ends.
+ * may be one object. A heap that is accepted is traced, moved, updated and
+ * compacted. Accepted or refused, nothing may be read or written beyond its
+ * memory, and every command ends.
  */
 #include <endian.h>
 #include <stdint.h>

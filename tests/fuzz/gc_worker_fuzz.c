@@ -43,7 +43,7 @@ void worker_end(int status)
 
 static u32 said;
 
-/* From any thread. What other workers answer is the input's. */
+/* From any thread. The input says what other workers answer. */
 void worker_send(const struct dcm_gc_message *msg, const void *payload)
 {
 	const u8 *p = payload;

@@ -2,8 +2,7 @@
 /*
  * input.h - an input is read as a list of steps
  *
- * A byte says which step, further ones its fields. What is beyond the end reads
- * as 0.
+ * A byte says which step, further ones its fields. Bytes beyond the end read as 0.
  */
 #ifndef FUZZ_INPUT_H
 #define FUZZ_INPUT_H

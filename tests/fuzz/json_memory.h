@@ -2,9 +2,9 @@
 /*
  * json_memory.h - memory of Jansson's, of which nothing may be left
  *
- * What the program under test builds, its trees, are in memory that is used again
- * when all of it was freed; ASan watches it. What the fuzzer reads is in memory of
- * its own, which is given back all at once.
+ * Trees that the program under test builds are in memory that is used again when all
+ * of it was freed; ASan watches it. Trees that the fuzzer reads are in other memory,
+ * which is given back all at once.
  *
  * A program that links this wraps json_dumps().
  */

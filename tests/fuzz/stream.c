@@ -130,7 +130,7 @@ UNTRACED static struct sum sum_of(u32 nr)
 
 /* ---- the donor ---- */
 
-/* What a page of an operation's source holds. */
+/* The byte at @offset of an operation's source. */
 UNTRACED static u8 pattern(u32 k, u32 offset)
 {
 	return (u8)(1 + k * 37 + offset / STREAM_BYTES);

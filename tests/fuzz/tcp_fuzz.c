@@ -33,7 +33,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 	return 0;
 }
 
-/* What tcp.c maps is its endpoint. */
+/* tcp.c maps nothing but its endpoint. */
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o)
 {
 	EXPECT(!at && prot == (PROT_READ | PROT_WRITE) && fd == -1 && !o);

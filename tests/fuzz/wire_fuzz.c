@@ -3,9 +3,9 @@
 /*
  * wire_fuzz.c - the decoder on any bytes
  *
- * The first byte chooses phase and side. What decodes must encode to the
- * same bytes, except for reserved fields, which are zero in both; every
- * prefix must ask for more or refuse, never answer; progress is certain. The
+ * The first byte chooses phase and side. A message that decodes must encode to the
+ * same bytes, except for reserved fields, which are zero in both; every prefix of it
+ * must be incomplete or refused, never decode; each call makes progress. The
  * same bytes are also shown as private data.
  */
 #include <stdint.h>

@@ -105,7 +105,7 @@ def text_of(data: bytes) -> bytes:
 
 
 def ask(reader: Callable[[], object]) -> object:
-    """What a reader returns; None for an error, which is one line."""
+    """The result of a reader; None for an error, which must be one line."""
     try:
         return reader()
     except DcmError as exc:
@@ -118,7 +118,7 @@ Tree = tuple[str, tuple[tuple[str, str], ...], str, tuple["Tree", ...]]
 
 
 def tree(element: Element) -> Tree:
-    """What an element says, without blanks and without empty elements that disable() removes.
+    """The content of an element, without blanks and without empty elements that disable() removes.
 
     Of <emulator> only the text counts, as libvirt reads no more of it, and dcm-qemu counts as none:
     without <dcm:memory> it can't start.

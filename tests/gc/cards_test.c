@@ -295,7 +295,7 @@ static u32 next_status(struct heap *h, u64 *at)
 	return result.status;
 }
 
-/* What is wrong in the heap ends the search, with its place. */
+/* An error in the heap ends the search, with its place. */
 static void test_wrong_heaps(void **state)
 {
 	static const struct {

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 
 #define STEADY_S 1.0
-/* What a status says of donors' deaths may be almost as old. */
+/* The risk of donors' deaths in a status may be almost this old, in seconds. */
 #define TOLD_S 2.5
 /* Shortly before: a connection that fails leaves pages thin. */
 #define FRESH_S 0.15

@@ -345,7 +345,7 @@ static void tell_status(void)
 	free(s);
 }
 
-/* What was lost must be in the figures. */
+/* Lost pages must be in the figures. */
 static void check_status(void)
 {
 	char *s = dcm_pager_status(pager), *at;

@@ -305,7 +305,7 @@ static void test_frozen(void **state)
 	end(fb);
 }
 
-/* What is queued is forgotten at once; what is in flight comes in. */
+/* Queued pages are forgotten at once; pages in flight come in. */
 static void test_drop(void **state)
 {
 	struct fake_backend *fb = away_with_room(1000);

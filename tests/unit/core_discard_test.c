@@ -218,7 +218,7 @@ static void test_together(void **state)
 	end(fb);
 }
 
-/* What lies in other 2 MiB is dropped by itself: a huge page then goes as a whole. */
+/* Pages of different 2 MiB are dropped in calls of their own: huge pages go whole. */
 static void test_spans_apart(void **state)
 {
 	struct fb_config cfg = calm();

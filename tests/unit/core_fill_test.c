@@ -220,7 +220,7 @@ static void test_all_three_slabs_are_wanted_back(void **state)
 	end(fb);
 }
 
-/* What another slab has too is only taken off: no page is read or written. */
+/* Pages that another slab has too are only taken off: none is read or written. */
 static void test_drain_of_a_copy(void **state)
 {
 	struct fake_backend *fb = copies_world(2);

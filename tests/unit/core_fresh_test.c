@@ -70,7 +70,7 @@ static void test_sparse(void **state)
 	end(fb);
 }
 
-/* Touched at random, one page in eight: few come that nobody asked for. */
+/* One page in eight is touched, at random: few others are brought in. */
 static void test_random_sparse(void **state)
 {
 	struct fake_backend *fb = roomy(BUDGET);
@@ -144,7 +144,7 @@ static void test_unused(void **state)
 	end(fb);
 }
 
-/* What a donor has, or has lost, is no part of a run; its neighbours are. */
+/* Pages that a donor has, or has lost, are no part of a run; their neighbours are. */
 static void test_around_content(void **state)
 {
 	struct fake_backend *fb = roomy(2048);

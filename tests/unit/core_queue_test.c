@@ -250,7 +250,7 @@ static u32 popped(struct fake_backend *fb, u32 *pages)
 	return gfn;
 }
 
-/* What is let off, and what is not. */
+/* Which victims are let off because they were touched again, and which are not. */
 static void test_let_off_whom(void **state)
 {
 	struct fake_backend *fb = world(calm());

@@ -328,7 +328,7 @@ static u32 hide_one(struct fake_backend *fb)
 	return gfn;
 }
 
-/* What was hidden is found again, with what was written to it. */
+/* A hidden page is found again, with its content. */
 static void test_hidden_is_kept(void **state)
 {
 	struct fake_backend *fb = world(watching(3072, 1024));

@@ -191,7 +191,7 @@ static void test_a_failed_write_counts(void **state)
 	end(fb);
 }
 
-/* What can't be sealed stays here, and nothing of it goes out. */
+/* Pages that can't be sealed stay here, and none of their bytes goes out. */
 static void stays(struct fake_backend *fb)
 {
 	u64 writes = fb->nr_writes;

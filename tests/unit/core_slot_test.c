@@ -20,7 +20,7 @@ static u8 read_from(const struct fake_backend *fb)
 	fb_violation(fb, "no READ");
 }
 
-/* What was held up arrives. */
+/* Operations that were held up complete. */
 static void let_go(struct fake_backend *fb)
 {
 	fb_advance(fb, 1000000);

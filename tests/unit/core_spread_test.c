@@ -40,7 +40,7 @@ static void work(struct fake_backend *fb)
 		fb_page_change(fb, primary(fb), i);
 }
 
-/* What the worker did counts; or what was there before. */
+/* Pages have the worker's bytes (@changed), or those from before. */
 static void outcome(struct fake_backend *fb, bool changed)
 {
 	u32 i;

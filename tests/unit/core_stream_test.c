@@ -187,7 +187,7 @@ static void test_interleaved(void **state)
 	end(fb);
 }
 
-/* What is not foreseen costs nothing. */
+/* Accesses at random: nothing is fetched ahead. */
 static void test_random(void **state)
 {
 	struct fake_backend *fb = away(false);

@@ -48,7 +48,7 @@ static void test_the_other_copy_is_read(void **state)
 	}
 }
 
-/* What no donor has right is lost: no access gets it. */
+/* A page of which no donor has the right bytes is lost: no access gets it. */
 static void test_no_right_copy_is_lost(void **state)
 {
 	struct fake_backend *fb = copies_world(2);
@@ -196,7 +196,7 @@ static void test_another_slab_starts_without_sums(void **state)
 	end(fb);
 }
 
-/* What was written while sums were off has none when they are on again. */
+/* Pages written while sums were off have none when sums are on again. */
 static void test_off_and_on_again(void **state)
 {
 	struct fake_backend *fb = copies_world(2);

@@ -16,7 +16,7 @@
  * - single-threaded: the clock is the test's, the run is a function of the
  *   seed; inside ops other lanes may be run (@nest), which is how races
  *   between lanes are played deterministically
- * - threads: one thread a lane. What belongs to one page is kept in plain
+ * - threads: one thread a lane. The state of a page is kept in plain
  *   memory, so that ThreadSanitizer sees whether the core really keeps ops on
  *   one page apart; only what a real MMU does atomically is atomic.
  */

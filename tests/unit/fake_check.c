@@ -373,7 +373,7 @@ static void check_sums(struct walk *k)
 			     (unsigned long long)inactive);
 }
 
-/* What is queued is pages of the VM, and no more than it has. */
+/* The queue has pages of the VM only, and no more than the VM has. */
 static void check_ahead(const struct fake_backend *fb)
 {
 	const struct dcm_ahead *a = &fb->vm->ahead;

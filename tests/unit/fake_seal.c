@@ -25,7 +25,7 @@ static u64 tag_of(u64 word, u32 gfn, u64 version)
 	return mixed(word ^ mixed(mask_of(gfn, version)));
 }
 
-/* What a word of the page @gfn is when it is opened; false: it does not open. */
+/* Open a sealed word of the page @gfn; false: it does not open. */
 static bool word_open(const struct dcm_seal *s, u32 gfn, u64 word, u64 *content)
 {
 	u64 version = dcm_seal_version(s), tag = tag_of(word, gfn, version);

@@ -539,7 +539,7 @@ static void test_parts(void **state)
 	down(sock);
 }
 
-/* What the runtime is told of @nr moves; its bytes. */
+/* Fill in the answer that tells the runtime of @nr moves; returns its bytes. */
 static size_t moves_fill(uint8_t *buf, uint32_t nr)
 {
 	struct virtio_gc_done d = { .status = htole32(VIRTIO_GC_WORKER_LOST),

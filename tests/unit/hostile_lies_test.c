@@ -91,7 +91,7 @@ static void test_late(void **state)
 	close(p.peer);
 }
 
-/* What is in flight beside it ends as ever before the endpoint dies. */
+/* Operations in flight beside it end as usual before the endpoint dies. */
 static void test_late_beside_others(void **state)
 {
 	static struct dcm_hostile dials;

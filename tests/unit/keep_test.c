@@ -185,7 +185,7 @@ static void test_damaged(void **state)
 	dcm_keep_free(k);
 }
 
-/* What the killed process had told others, before it was told to be gone. */
+/* The writer's notes in shared memory: slabs that are recorded for sure; its next step. */
 struct told {
 	u8 slab[(1u << 16) + 1];
 	u64 next;

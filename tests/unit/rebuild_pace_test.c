@@ -70,7 +70,7 @@ static void test_rate(void **state)
 	assert_in_range(bytes, LIMIT - LIMIT / 50, LIMIT + LIMIT / 25 + BLOCK);
 }
 
-/* What it says to wait is when more may be copied, and not much later. */
+/* After the wait that it returns more may be copied; the wait is not much too long. */
 static void test_waits_as_long_as_it_must(void **state)
 {
 	static const u64 limits[] = { 1, 1000, 20u << 20, LIMIT, 1ull << 40 };
@@ -163,7 +163,7 @@ static void test_calm_is_not_known(void **state)
 	assert_int_equal(pace.rate, LIMIT);
 }
 
-/* What was usual is learnt anew before each rebuild. */
+/* The usual latency is learnt anew before each rebuild. */
 static void test_another_rebuild(void **state)
 {
 	(void)state;

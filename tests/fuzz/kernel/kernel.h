@@ -149,7 +149,7 @@ int sock_recvmsg(struct socket *sock, struct msghdr *msg, int flags);
 
 /* Calls of sockets end so from now on: ksocket.c says how. */
 void ksocket_how(u32 how);
-/* What softirqs do: tell that bytes have come, that there is room, the end. */
+/* Call the socket's callbacks, as softirqs do: bytes have come, there is room, the end. */
 void ksocket_events(struct socket *sock);
 
 /* ---- what dcmfs.h has, which is not read ---- */
