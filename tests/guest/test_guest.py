@@ -195,7 +195,7 @@ def test_right_while_budget_changes_and_a_donor_drains(
         assert not vm.sampler.broken
         assert vm.sampler.over() == []
         assert len(vm.sampler.samples) > 20
-        # What was measured is what the budget is about: it was used up.
+        # The measured memory is the memory that the budget bounds: the budget was used up.
         assert max(s.direct for s in vm.sampler.samples) > 250 * MIB
         assert status["lost_pages"] == 0
         assert status["extents"]["lost"] == 0
@@ -243,7 +243,7 @@ def test_memory_that_the_guest_frees_goes_to_no_donor(
                 assert counted[1] - counted[0] > reported
             else:
                 assert counted[1] == counted[0]
-            # What was discarded is memory as any other.
+            # Discarded memory can be used as any other.
             work = Work(vm.guest, [workload.hold(100), workload.held(100)])
             work.start()
             work.finish()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What judges the guest must be able to say no: wrong results, complaints, too much memory."""
+"""The checks of guests must be able to fail: wrong results, complaints, too much memory."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class GuestGone(GuestError):
 
 
 class Process(Protocol):
-    """What is asked of QEMU's process: subprocess.Popen's, or one elsewhere."""
+    """QEMU's process as tests use it: of subprocess.Popen, or on another machine."""
 
     @property
     def pid(self) -> int: ...
@@ -78,7 +78,7 @@ class Process(Protocol):
 
 @dataclass(frozen=True)
 class Image:
-    """What scripts/guest-image made."""
+    """The image that scripts/guest-image made."""
 
     folder: Path
     manifest: Mapping[str, Any]

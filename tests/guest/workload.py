@@ -33,7 +33,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a job."""
+    """The result of a job."""
 
     name: str
     what: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What tests of our JVM get: the JVM, and donors for its heap."""
+"""Fixtures for tests of our JVM: the JVM, and donors for its heap."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ static void cards_lie(struct vgc_call *c, struct virtio_gc_done *done)
 	}
 }
 
-/* What donors have written into the table of the last move, or say of the first. */
+/* Change the table that donors wrote for the last move, or the answer on the first. */
 static void moves_lie(struct virtio_gc_moved *moved, uint32_t count)
 {
 	char *table = heap + moved[count - 1].table;

@@ -205,7 +205,7 @@ class Jvm:
 
 
 def run_tool(name: str, *args: str | Path) -> str:
-    """What a tool of the JDK prints, as jcmd and jfr."""
+    """The output of a tool of the JDK, as jcmd and jfr."""
     home = jdk()
     assert isinstance(home, Path)
     done = subprocess.run(
@@ -272,7 +272,7 @@ class Asked:
         return self.wait()
 
     def jcmd(self, *args: str) -> str:
-        """What jcmd prints of it."""
+        """The output of jcmd about the program."""
         return run_tool("jcmd", str(self.program.pid), *args)
 
     def __enter__(self) -> Asked:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What scripts/jdk-build says, and its status, without a libjvm, or without a source of one."""
+"""The messages and status of scripts/jdk-build without a libjvm, or without a source of one."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def all_equal(said: str, least: int) -> None:
     found = [tuple(int(n) for n in line.groups()) for line in CHECKED.finditer(said)]
     assert len(found) >= least and max(objects for objects, _, _ in found) > 1000, said
     assert all(differ == 0 for _, differ, _ in found), said
-    # What is late is excused, and must not be all that there is.
+    # Late marks may differ, but must be less than a tenth of all.
     assert sum(late for _, _, late in found) < sum(objects for objects, _, _ in found) / 10, said
     assert len(found) + said.count(BY_ITSELF) >= len(CYCLE.findall(said)) - 1, said
 
@@ -65,7 +65,7 @@ def test_many_cycles(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
 
 
 def test_a_missing_reference_is_found(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
-    """What donors do not reach, as they are not told of a class's references, differs."""
+    """Donors are not told of a class's references: the check finds the objects they missed."""
     config = configure(short_tmp, donors, "shm")
     flags = [*on_donors(config, "G1", "gc", "gc+donor"), *CHECK, "-XX:DonorCheckHide=Kinds$Link"]
     said = jvm.run(short_tmp, *flags, "Kinds", "3", "4", "late").stdout

@@ -118,7 +118,7 @@ def test_checks_are_recorded(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> 
     said, traces, _ = traced(jvm, short_tmp, *flags, *CYCLE_CHECK)
     assert {trace["purpose"] for trace in traces} == {"Concurrent Mark Check"}
     assert all(trace["succeeded"] for trace in traces)
-    # What is compared in the pause lacks the regions that were freed since.
+    # The pause compares fewer objects: regions that were freed since are not in it.
     compared = [int(line[1]) for line in CYCLE_CHECKED.finditer(said)]
     assert len(compared) >= 3 and len(traces) >= len(compared), said
     assert max(compared) <= max(trace["liveObjects"] for trace in traces), said
@@ -138,7 +138,7 @@ def test_a_failure_is_recorded(jvm: Jvm, short_tmp: Path) -> None:
 
 
 def test_a_program_that_runs(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
-    """What jcmd starts and stops records the traces in between."""
+    """A recording that jcmd starts and stops has the traces in between."""
     config = configure(short_tmp, donors, "shm")
     path = short_tmp / "donors.jfr"
     with Asked(jvm, short_tmp, *on_donors(config, "G1"), *MARK) as program:

@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def donors(own_donors: list[Donor]) -> list[Donor]:
-    """What they have lent is counted."""
+    """Donors of this file alone, as the tests count the slabs that they have lent."""
     return own_donors
 
 
@@ -41,7 +41,7 @@ def slabs_made(donors: list[Donor]) -> list[float]:
 
 @pytest.fixture(scope="session")
 def answer(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the stock JVM says with all of its heap in memory."""
+    """The output of the stock JVM with all of its heap in memory."""
     said = jvm.run(tmp_path_factory.mktemp("stock"), f"-Xmx{HEAP_MIB}m", *CHURN, ours=False).stdout
     assert said.startswith("ok ")
     return said

@@ -90,7 +90,7 @@ def natives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_jtreg(
     home: Path, natives: Path, folder: Path, config: Path, suite: Path, tests: list[Path]
 ) -> str:
-    """What it prints, with these tests' results; all that it has started ends with it."""
+    """jtreg's output, with these tests' results; all processes that it started end with it."""
     stock, jtreg = jdk(), subprocess.check_output([str(TOP / "scripts" / "jtreg")], text=True)
     options = [f"-XX:DonorHeap=dcm:{config}", "-XX:+IgnoreUnrecognizedVMOptions", HEAP, *DONORS]
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--kill-child", "--pid", "--mount-proc"]

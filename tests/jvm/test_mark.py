@@ -62,7 +62,7 @@ def test_each_kind_of_object(
 
 
 def test_verification_would_find_it(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
-    """What donors miss, because they are not told of a class's references, ends the JVM."""
+    """Donors are not told of a class's references: verification ends the JVM."""
     config = configure(short_tmp, donors, "shm")
     flags = [*on_donors(config, "G1", "gc", "gc+donor"), *MARK, *VERIFY]
     flags += ["-XX:DonorCheckHide=Kinds$Link", "-XX:-CreateCoredumpOnCrash"]

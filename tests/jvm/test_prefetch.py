@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the next mixed collection of G1 reads is brought in before its pause."""
+"""Regions that the next mixed collection of G1 reads are brought in before its pause."""
 
 from __future__ import annotations
 

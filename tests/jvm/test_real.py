@@ -34,7 +34,7 @@ def real(jvm: Jvm) -> Jvm:
 def stock_answer(
     real: Jvm, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[RealProgram], str]:
-    """What the stock JVM answers, with all of its heap in memory."""
+    """The answer of the stock JVM, with all of its heap in memory."""
 
     @functools.cache
     def answer(program: RealProgram) -> str:
@@ -53,7 +53,7 @@ def answer_of(said: str) -> str:
 
 
 def run(real: Jvm, folder: Path, flags: list[str], program: RealProgram) -> str:
-    """What it says."""
+    """The program's output."""
     path = ["-cp", class_path(real.classes)]
     return real.run(folder, *flags, *path, program.name, *program.args).stdout
 

@@ -76,7 +76,7 @@ def test_from_the_environment(jvm: Jvm, donors: list[Donor], short_tmp: Path) ->
 
 
 def test_flags_that_are_turned_off(jvm: Jvm, donors: list[Donor], short_tmp: Path) -> None:
-    """What would bring the whole heap in is off, also where a collector turns it on."""
+    """Flags that would bring the whole heap in are off, also where a collector sets them."""
     config = configure(short_tmp, donors, "shm")
     off = ("UseNUMA", "AlwaysPreTouch", "UseTransparentHugePages", "UseStringDeduplication")
     asked = [f"-XX:+{flag}" for flag in off]

@@ -408,7 +408,7 @@ static long read_some(volatile const char *m)
 	return majors() - before;
 }
 
-/* What had to be fetched, and nothing else. */
+/* Fetches, and nothing else, count as major faults. */
 static void major_faults(void)
 {
 	int fd = make(SIZE);

@@ -59,7 +59,7 @@ static void fill_and_lose(void)
 	}
 }
 
-/* What is written goes to both; one is detached without a page being read. */
+/* Written pages go to both slabs; one is detached without a page being read. */
 static void written(void)
 {
 	for (uint32_t e = 0; e < world.c.info.extents; e++)
@@ -203,7 +203,7 @@ static void hidden(void)
 	copies_check(3);
 }
 
-/* What is moved is sealed as it was. */
+/* Pages that are moved stay sealed as they were. */
 static void moved(void)
 {
 	control_squeeze(&world.c);

@@ -81,7 +81,7 @@ uint64_t copies_fill(uint32_t extent)
 	return f.filled - first;
 }
 
-/* What the kernel lists of an extent's slabs; in the order of their ids. */
+/* The kernel's list of an extent's slabs, in the order of their ids. */
 unsigned int copies_slabs(uint32_t extent, struct dcmfs_slab *list)
 {
 	struct dcmfs_slab s = { .fd = -1 };

@@ -50,7 +50,7 @@ static void *serve_all(void *arg)
 	return arg;
 }
 
-/* What a page is to hold, each time it is written. */
+/* The content of a page, different each time it is written. */
 static uint64_t word(uint32_t page, uint32_t turn)
 {
 	return (uint64_t)turn << 32 | (page + 1);
@@ -128,7 +128,7 @@ static void all_on_slabs(void)
 	printf("all of it on slabs: right\n");
 }
 
-/* What a slab had before a page became zero is not there any more. */
+/* The bytes that a slab had before a page became zero are gone. */
 static void zeroes_too(void)
 {
 	slabs_spoil();
@@ -320,7 +320,7 @@ static void worker_goes_on(void)
 	printf("worker goes on: right\n");
 }
 
-/* What is not synced is what is left, from the page that is why. */
+/* A sync of all fails with @err; it says that pages from @first on are left. */
 static void left_over(int file, int err, uint64_t first, uint32_t limit_ms)
 {
 	struct dcmfs_range r = { .pages = PAGES, .limit_ms = limit_ms };
@@ -582,7 +582,7 @@ static void lost(void)
 
 	range_sync(0, PAGES, false);
 	control_lose(&c, 3);
-	/* What is written back before it takes its time. */
+	/* Pages before it are written back, which takes time. */
 	for (uint32_t p = 0; p < 3 * extent; p++)
 		put(p, 8);
 	left_over(fd, EIO, 3 * extent, LIMIT_MS);

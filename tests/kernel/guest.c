@@ -145,7 +145,7 @@ static bool run(struct machine *m, const uint8_t *code, size_t bytes,
 	return false;
 }
 
-/* What every other page from @first holds after the guest wrote from @start. */
+/* The content of every other page from @first after the guest wrote from @start. */
 static uint32_t value(uint32_t first, uint32_t page, uint32_t start)
 {
 	return start + (page - first) / 2;
@@ -243,7 +243,7 @@ int guest_in_spans(int argc, char **argv)
 	printf("spans: %lu of 2 MiB, %lu of 4 KiB, %lu exits, %zu pages\n",
 	       figure(&m, "pages_2m"), figure(&m, "pages_4k"), exits,
 	       m.size / PAGE);
-	/* What the guest wrote in huge pages leaves with them. */
+	/* The guest's writes to huge pages leave with the pages. */
 	control_squeeze(&c);
 	for (p = DATA; p < m.size; p += 2 * PAGE)
 		if (*(uint32_t *)(m.mem + p) != value(DATA, p, 1) ||

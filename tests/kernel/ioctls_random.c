@@ -183,7 +183,7 @@ void ioctls_at_random(struct control *c, const char *where, char *map,
 	}
 	while (now_ns() < until) {
 		control_serve(c, 20);
-		/* What the others set may be more than all. */
+		/* The other threads may have set more than the file's size. */
 		if (control_budget(c, PAGES / 2))
 			fail("budget");
 	}

@@ -2,9 +2,9 @@
 /*
  * mapping.c - what can be done with a mapping of a dcmfs file
  *
- * What the kernel's own mm selftests and xfstests ask of a shared mapping of a
- * file, for a file whose pages leave while it is looked at. What is done to the
- * file itself is in mapping_file.c.
+ * The checks that the kernel's own mm selftests and xfstests make of a shared mapping
+ * of a file, for a file whose pages leave meanwhile. mapping_file.c has the checks
+ * that change the file itself.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -90,7 +90,7 @@ static void mounted(char *line, int size)
 	fclose(f);
 }
 
-/* What is mounted takes a file, and can be unmounted. */
+/* A mount with these options takes a file, and can be unmounted. */
 static void works(const char *text, const char *shown)
 {
 	struct statfs st;
@@ -133,7 +133,7 @@ static void from_list(void)
 	printf("options: right\n");
 }
 
-/* What a mount was given is for good, and asking for it again is right. */
+/* A mount's options can't be changed; a remount with the same options succeeds. */
 static void remounts(void)
 {
 	static const char *const other[] = { "budget=8M", "share=20",

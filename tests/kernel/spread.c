@@ -31,7 +31,7 @@ static void range_spread(int fd, uint64_t first, uint64_t pages)
 		 "SPREAD");
 }
 
-/* What it holds is on the primaries, and no access to it goes on. */
+/* Freeze and sync all pages: the primaries have them, and accesses wait. */
 static void out(int fd)
 {
 	no_error(range_ask(fd, DCMFS_IOC_FREEZE, 0, COPIES_PAGES, 0, 0),

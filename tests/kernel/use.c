@@ -4,8 +4,8 @@
  *
  * Processes own the pages whose number is theirs modulo how many they are.
  * First each writes all of its pages once, then it reads and writes runs of
- * them at random, and at the end it looks at every page once more. What a read
- * finds is compared with what was written last. A page may answer with SIGBUS
+ * them at random, and at the end it looks at every page once more. Each read is
+ * compared with the last write. A page may answer with SIGBUS
  * instead: then it has to be one that the kernel counts as lost, which the sum
  * at the end tells, as no page is written after it was lost. In a guest, where
  * the file is on tmpfs and all memory is dcmfs without knowing it, no page may
@@ -27,7 +27,7 @@
 
 #define PROCESSES_MAX 16u
 
-/* What the children tell the parent; one each. */
+/* A child's report to the parent. */
 struct report {
 	uint64_t checked;
 	uint64_t lost;

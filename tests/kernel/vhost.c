@@ -68,7 +68,7 @@ static int must(int ret, const char *what)
 	return ret;
 }
 
-/* What a frame's bytes are, for this page in this round. */
+/* Fill a frame with the bytes of this page in this round. */
 static void fill(char *frame, uint32_t page, uint32_t round)
 {
 	uint32_t i, w;

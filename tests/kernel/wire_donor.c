@@ -81,7 +81,7 @@ static bool ping_answer(int fd, uint64_t tag)
 	return put(fd, &a, sizeof(a), 0);
 }
 
-/* What a donor must not say. False: hang up. */
+/* Change an answer into one that a donor must not send. False: hang up. */
 static bool tell_lie(enum wire_lie lie, struct answer *a, uint32_t *payload)
 {
 	switch (lie) {

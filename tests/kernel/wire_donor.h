@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What it says instead of the next answer, once. */
+/* What the donor sends instead of the next answer, once. */
 enum wire_lie {
 	LIE_NONE,
 	LIE_TAG,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What tests of QEMU with our patches get: the built one, donors to give it, its configuration."""
+"""Fixtures for tests of QEMU with our patches: its binary, donors for it, its configuration."""
 
 from __future__ import annotations
 

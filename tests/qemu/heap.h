@@ -3,8 +3,8 @@
  * heap.h - tests/gc's runtime on libvgc: its heap is a space, and every
  * collection is checked against its own
  *
- * One heap, one thread at a time. What must not happen ends the program with
- * a line; what a device may answer comes back as a status.
+ * One heap, one thread at a time. An error of the device ends the program with a
+ * line; an answer that a device may give comes back as a status.
  */
 #ifndef QEMU_HEAP_H
 #define QEMU_HEAP_H
@@ -136,8 +136,8 @@ u32 heap_trace_running(struct heap *h);
  */
 u32 heap_evacuate(struct heap *h, u32 *moves);
 /*
- * What is on a donor: the status of COMPACT. What was moved is checked as after
- * heap_evacuate(), and finished by the runtime where COMPACT has not.
+ * Compact the regions on a donor: the status of COMPACT. Its moves are checked as after
+ * heap_evacuate(), and the runtime finishes those that COMPACT has not.
  */
 u32 heap_compact(struct heap *h, u32 donor, u32 *moves);
 
@@ -146,14 +146,14 @@ u32 heap_arrays_clear(struct heap *h);
 /* Objects lose all they refer to, until so much of what lives is left. */
 void heap_drop(struct heap *h, u32 percent);
 
-/* What is not being moved, or lost, is as it was when @was was taken. */
+/* Regions that are neither being moved nor lost are as they were when @was was taken. */
 void heap_remember(struct heap *h);
 void heap_same(struct heap *h);
 
 /* Around a command: the one that somebody is to die of. */
 void heap_loss_begin(struct heap *h, u16 command);
 void heap_loss_end(struct heap *h, u16 command);
-/* What a runtime can't finish of moves that lost a part is lost as a whole. */
+/* A move that lost a part, and that the runtime can't finish, is lost as a whole. */
 void heap_loss_moves(struct heap *h);
 /* The runtime goes on with what is left; how many regions it does without. */
 u32 heap_loss_over(struct heap *h);

@@ -180,8 +180,8 @@ static void killed(u32 seed, u32 want)
 }
 
 /*
- * Until the file is there, and a whole round went well after that. What was
- * traced is the same bits, or there is a status: a donor gave up what it traced.
+ * Until the file is there, and a whole round went well after that. Each trace finds
+ * the same bits, or ends with a status: a donor gave up the regions that it traced.
  */
 static void drained(u32 seed, const char *dir)
 {
@@ -305,9 +305,9 @@ static void lost_wait(struct heap *h)
 }
 
 /*
- * A donor dies of a command. What the others have is as it was, or where its
- * tables say; the runtime finishes what was begun, forgets what is gone, and goes
- * on, with the donors that are left.
+ * A donor dies of a command. Objects on other donors are as they were, or where the
+ * tables say; the runtime finishes moves that were begun, forgets lost regions, and
+ * goes on, with the donors that are left.
  */
 static void outlive(u32 seed, const char *step, pid_t victim, bool copies)
 {
@@ -436,8 +436,8 @@ static void hints(u32 seed, const char *dir)
 }
 
 /*
- * A donor takes nothing for a while: START says so in time. What was on its way
- * there is done when it takes it, nothing has changed, and it can be traced.
+ * A donor takes nothing for a while: START says so in time. Messages that were on their
+ * way are done when it takes them, nothing has changed, and the heap can be traced.
  */
 static void stalled(u32 seed, const char *dir)
 {

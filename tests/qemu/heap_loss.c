@@ -3,11 +3,10 @@
  * heap_loss.c - a donor dies while it works on a heap, and the runtime goes on
  * with what is left
  *
- * Somebody is killed while a command is under way. Before anything of the space
- * is touched again CLEAN says, region by region, what went with the donor: a page
- * that was here as well has not. What a runtime then does without are whole
- * moves, as it can't follow a reference to where it has no table, and references
- * to all of that.
+ * A donor or its worker is killed while a command is under way. Before any of the space
+ * is touched again CLEAN says, region by region, what went with the donor; a page
+ * that was direct as well has not. The runtime then gives up whole moves, as it can't
+ * follow a reference into a region without a table, and references into these regions.
  */
 #include <endian.h>
 #include <signal.h>

@@ -41,7 +41,7 @@ static u64 forward(const struct heap *h, u64 at)
 	return at;
 }
 
-/* What was at @x is at @y; it goes on @todo if that is new. */
+/* The object that was at @x is at @y; it goes on @todo if it was not seen before. */
 static u64 same_place(struct heap *h, u64 x, u64 y, u64 *todo, u64 n)
 {
 	EXPECT((x == MUT_NULL) == (y == MUT_NULL));
@@ -100,9 +100,9 @@ static u64 same_object(struct heap *h, u64 at, u64 *todo, u64 n)
 }
 
 /*
- * Object by object from the roots, @was is the heap before: each is somewhere,
- * in one place, with the same bytes and references. Fills in @now. What was lost
- * leads nowhere, so then whatever lived is begun with.
+ * Walk the heap from the roots and compare it with @was, the heap before: each object
+ * is in one place, with the same bytes and references. Fills in @now. A lost object
+ * leads nowhere, so after a loss the walk begins with all live objects.
  */
 static void same_graph(struct heap *h, const u64 *roots)
 {
@@ -308,9 +308,8 @@ static void froms_same(const struct heap *h)
 }
 
 /*
- * The moves of @h are committed: @updated says whether UPDATE is done for all of
- * them. What they made is right, and the runtime goes on with it. What RELEASE
- * says.
+ * The moves of @h are committed; @updated: UPDATE is done for all of them. Check the
+ * moved objects, and let the runtime go on with them. Returns the status of RELEASE.
  */
 static u32 moves_finish(struct heap *h, bool updated)
 {
@@ -347,7 +346,7 @@ static void moves_tops(struct heap *h, const struct virtio_gc_moved *moved)
 	}
 }
 
-/* What lies on donors; a status. */
+/* Have donors update the regions that lie on them; a status. */
 static u32 update(struct heap *h)
 {
 	struct virtio_gc_region list[HEAP_REGIONS];

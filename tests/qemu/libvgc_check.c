@@ -107,7 +107,7 @@ static void wrong(struct vgc *v)
 	c = cancel(&none, &d);
 	c.command = VIRTIO_GC_SPACE_DESTROY;
 	EXPECT(vgc_do(v, &c) == -EPERM);
-	/* What the device has to say to it comes back as a status. */
+	/* The device's answer comes back as a status. */
 	c = cancel(&none, &d);
 	c.entries = big;
 	c.entry_bytes = 8;

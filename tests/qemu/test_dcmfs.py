@@ -48,7 +48,7 @@ class GcGuest(L2):
 
 
 def libraries(binary: Path) -> list[Path]:
-    """What it was linked with, but for what every Debian has."""
+    """The libraries that a binary needs, but for those that every Debian has."""
     said = subprocess.run(
         ["ldd", str(binary)],
         env={"LD_LIBRARY_PATH": str(BUILD / "lib"), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},

@@ -227,7 +227,7 @@ def test_outlives_a_donor(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) 
 
 @pytest.mark.slow
 def test_hints(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
-    """What a process wants kept is not fetched again after all else was read; else it is."""
+    """Pages with a hint to keep them are not fetched again after all else was read; others are."""
     donors = start_donors(start_donor, 2)
     with guest_on(qemu, short_tmp, donors, "tcp", "12M", "hints") as guest:
         pager = guest.pager()

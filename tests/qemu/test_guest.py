@@ -154,7 +154,7 @@ def test_right_while_budget_changes(
 def test_balloon_gives_back(
     image: Image, accel: Accel, qemu: Qemu, start_donor: StartDonor, short_tmp: Path
 ) -> None:
-    """What the guest gives up with its balloon leaves this host and the donors."""
+    """Memory that the guest gives up with its balloon leaves this host and the donors."""
     donors = two_donors(start_donor, **{"slab-size": "16M"})
     extra = ["-device", "virtio-balloon-pci"]
     with backend_vm(

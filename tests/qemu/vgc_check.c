@@ -242,7 +242,7 @@ static void gone(void)
 	EXPECT(poll(&p, 1, 0) == 1 && p.revents & POLLHUP);
 	FAILS(ioctl(fd, VGC_IOC_INFO, &info), ENODEV);
 	FAILS(submit(fd, &q, sizeof(q), &d, sizeof(d), 1), ENODEV);
-	/* What was answered before is still there, and then nothing is. */
+	/* Earlier answers can still be read, and then there are none. */
 	for (left = 0; left < 1000; left++)
 		if (ioctl(fd, VGC_IOC_REAP, &r) && errno == ENODEV)
 			break;

@@ -64,7 +64,7 @@ TAINTS = {4: "machine check", 5: "bad page", 7: "oops", 9: "warning", 14: "soft 
 
 @dataclass(frozen=True)
 class Spec:
-    """What an L1 is like."""
+    """The size and the kind of an L1."""
 
     memory_mib: int = 1536
     cpus: int = 2
@@ -387,7 +387,7 @@ class Bed(Machine):
         return self.channel.stream(path, timeout)
 
     def status(self, port: int) -> dict[str, Any]:
-        """What a donor says at /status. Asked from here: a program in L1 takes seconds to start."""
+        """A donor's /status. It is asked from here: a program in L1 takes seconds to start."""
         with self.connect(f"127.0.0.1:{port}") as sock:
             sock.sendall(b"GET /status HTTP/1.0\r\n\r\n")
             answer = http.client.HTTPResponse(sock)
@@ -452,7 +452,7 @@ class Bed(Machine):
             time.sleep(0.05)
 
     def complaints(self, text: str = "looked at") -> list[str]:
-        """What went wrong since this was last asked: the kernel's words, taints, what was left.
+        """Complaints since the last call: lines of the kernel's log, taints, things left behind.
 
         Also says why, when L1 is gone or does not answer.
         """
@@ -488,7 +488,7 @@ class Bed(Machine):
 
     @contextmanager
     def provoked(self) -> Iterator[list[str]]:
-        """What the kernel complains of in here is expected, and is in the list afterwards."""
+        """The kernel's complaints in this context are expected, and are in the list afterwards."""
         before = self.complaints("begin of what is provoked")
         if before:
             raise GuestError(f"complaints before anything was provoked: {before}")

@@ -44,7 +44,7 @@ class Channel:
         self._sock.close()
 
     def hello(self, timeout: float) -> dict[str, Any]:
-        """What the agent says when it starts."""
+        """The agent's message when it starts."""
         return self._wait(0, timeout, "start")[0]
 
     def ask(self, do: str, timeout: float, body: bytes = b"", /, **head: Any) -> Answer:

@@ -39,14 +39,14 @@ mount --bind {ROOT}/usr/lib/modprobe.d /usr/lib/modprobe.d
 mkdir /sys/fs/cgroup/systemd
 cd {ROOT}/etc/systemd/system
 if [ ! -e apparmor.service.d ]; then
-	# What is not there in namespaces, or of no use and slow.
+	# Units that do not work in namespaces, or are slow and of no use.
 	ln -s /dev/null systemd-binfmt.service
 	ln -s /dev/null proc-sys-fs-binfmt_misc.automount
 	ln -s /dev/null console-getty.service
 	ln -s /dev/null getty.target
 	ln -s /dev/null systemd-udev-trigger.service
 	ln -s /dev/null etcd.service
-	# What they write at midnight would be taken for what packages leave.
+	# Files that these write at midnight would be taken for files that packages leave.
 	for name in apt-daily apt-daily-upgrade dpkg-db-backup fstrim logrotate; do
 		ln -s /dev/null $name.timer
 	done

@@ -77,7 +77,7 @@ def no_leaks(bed: Bed) -> None:
     """After a module has gone: nothing it allocated is left (kmemleak)."""
     if not TREE:
         return
-    # What is younger than 5 s is not looked at.
+    # kmemleak does not look at allocations younger than 5 s.
     leaks = "/sys/kernel/debug/kmemleak"
     bed.must("sleep 6; " + f"echo scan >{leaks}; " * 2, 300)
     assert bed.must(f"cat {leaks}") == ""

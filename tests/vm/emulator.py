@@ -11,9 +11,9 @@ from collections.abc import Iterable
 # only makes each emulated walk of the page tables longer. The rest: what KVM makes of this
 # processor's XSAVE for L2 is inconsistent (a warning at L2's boot), and all of these need XSAVE.
 WITHOUT = ("cx16", "la57", "xsave", "avx", "avx2", "f16c", "fma", "vaes", "vpclmulqdq")
-# What else costs much where a processor is emulated, and what no test is about. With erms kernels
-# and libc clear and copy memory by instructions that are emulated byte by byte. Where memory is not
-# zeroed when it is allocated, what is to be zero has to be made so.
+# Another feature that is slow on an emulated processor, and that no test needs. With erms kernels
+# and libc clear and copy memory by instructions that are emulated byte by byte. With
+# init_on_alloc=0 the kernel clears only memory that has to be zero.
 QUICK_WITHOUT = ("erms",)
 QUICK = "mitigations=off init_on_alloc=0 nokaslr audit=0"
 # Where KVM may run in L1: on any processor but the first. Whenever one of them restores its FPU

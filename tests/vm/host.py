@@ -191,7 +191,7 @@ class Host:
         return re.search(pattern, self.log()) is not None
 
     def files(self) -> dict[str, Any]:
-        """What dcm-hostd tells of its files, by their paths."""
+        """dcm-hostd's status of its files, by their paths."""
         status = self.bed.connect("/run/dcm-hostd/status.sock")
         data = b""
         while part := status.recv(1 << 16):

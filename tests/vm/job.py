@@ -20,7 +20,7 @@ class CommandTimeout(GuestError):
 
 
 class Ran(NamedTuple):
-    """What came of a command."""
+    """The result of a command."""
 
     rc: int
     stdout: str
@@ -72,7 +72,7 @@ class Job:
         return self.wait(1)
 
     def output(self) -> Ran:
-        """What it has said so far; rc is -1 while it runs."""
+        """The command's output so far; rc is -1 while it runs."""
         reply, data = self._channel.ask("output", 60, job=self._number)
         status = self.poll()
         return Ran.of(-1 if status is None else status, reply["out"], data)

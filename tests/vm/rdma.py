@@ -27,7 +27,7 @@ class Rxe:
     address: str
 
     def counters(self) -> dict[str, int]:
-        """What rxe has counted: sent_pkts, rcvd_pkts, rdma_sends, retry_exceeded_err, ..."""
+        """rxe's counters: sent_pkts, rcvd_pkts, rdma_sends, retry_exceeded_err, ..."""
         said = self.bed.must(f"cd {COUNTERS} && grep -H . *")
         return {name: int(count) for name, _, count in (x.partition(":") for x in said.split())}
 

@@ -224,7 +224,7 @@ def tickets(raw: Raw) -> None:
 
 
 def memory(raw: Raw) -> None:
-    """What is written is read, over verbs and over TCP; a slab is zero at first."""
+    """Written bytes are read, over verbs and over TCP; a slab is zero at first."""
     host = Host()
     assert refused(host.map) == TRANSPORT  # no queue pair, no domain
     pair = host.pair(raw)

@@ -316,7 +316,7 @@ def pages_on(host: Host, donor: int) -> tuple[int, int]:
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_donors_see_no_plain_page(host_bed: Bed, kind: str, seal: bool) -> None:
     """Of a sealed file, also over RDMA and connections that are not encrypted. The file stays
-    sealed when the configuration changes. What a donor changes is read from the other one."""
+    sealed when the configuration changes. Pages that a donor changed are read from the other."""
     host = copied(host_bed, kind, "near next", seal="yes" if seal else "")
     file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")

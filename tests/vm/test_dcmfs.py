@@ -292,7 +292,7 @@ def test_no_memory_to_be_had(dcmfs: Mounted, bed: Bed) -> None:
     assert int(events["oom_kill"]) == 0
     stats = fs.stats()
     assert stats["FETCHED_PAGES"] > 500 and stats["LOST_PAGES"] == stats["ILLEGAL"] == 0
-    # What is held at the end is charged to it (what came before it was there is not).
+    # Frames held at the end are charged to the cgroup (those from before it was made are not).
     charged = int(bed.must(f"cat {group}/memory.current"))
     assert limit // 2 < charged <= limit
     bed.must(["rm", path])
@@ -344,7 +344,7 @@ time.sleep(1000)
 
 
 def test_a_page_is_looked_at(dcmfs: Mounted, bed: Bed) -> None:
-    """What debugfs says of a page: written, never used, none at all."""
+    """debugfs tells the state of a page: written, never used, no such page."""
     dcmfs("extent=2M,budget=24M")
     path = f"{MOUNT}/looked"
     bed.put(WRITTEN.encode(), "/tmp/written")
@@ -384,7 +384,7 @@ PAGING = {
 
 
 def test_every_transition_is_traced(dcmfs: Mounted, bed: Bed) -> None:
-    """What the tracepoints tell adds up with the counters."""
+    """The tracepoints' events add up to the counters."""
     fs = dcmfs("extent=2M,budget=8M")
     tracing = "/sys/kernel/tracing"
     bed.must(f"mountpoint -q {tracing} || mount -t tracefs trace {tracing}")

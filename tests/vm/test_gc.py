@@ -237,7 +237,7 @@ def survived(host: Host, job: Job, step: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT)
 def test_collected_with_copies(copied: Host) -> None:
-    """What workers change is on two donors when a command is answered."""
+    """Workers' changes are on two donors when a command is answered."""
     text = finished(copied, heap(copied, "check", random_number(), "1"))
     print(text)
     found = re.search(r"(\d+) regions evacuated, (\d+) compacted", text)

@@ -199,7 +199,7 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     assert re.search(r"donor near \((unix|tcp):.*\) is lost: .*extents? \d", host.log())
     host.bed.must(["rm", use.path])
     until(lambda: host.said(f"{use.path}: gone"), host.log)
-    # What comes after has the one donor.
+    # A later file has the donor that is left.
     again = Use(host, 48, "again")
     right, lost = again.end()
     assert right > 48 * 256 and lost == 0
@@ -438,7 +438,7 @@ def test_a_sealed_file_with_huge_extents_is_refused(host_bed: Bed) -> None:
 
 @pytest.mark.timeout(300)
 def test_configurations(host: Host) -> None:
-    """What is wrong is named; a mount that comes later is served; none: status 2."""
+    """A wrong or missing configuration: a line, status 2. A mount that comes later is served."""
     bed = host.bed
     assert re.match(r"dcm-hostd \d", bed.must(["/tmp/dcm-hostd", "--version"]))
     key = f"[key]\nfile = {RUN}/keys\n"

@@ -230,8 +230,8 @@ def test_qemu_killed_at_any_moment(host: Host) -> None:
             guest.wait_exit(60)
         all_is_back(host)
         free.append(free_mib(host))
-        # The first one brings what L1 keeps: QEMU's file, modules, slabs. What is freed after a
-        # grace period is free a moment later.
+        # After the first run L1 keeps memory: QEMU's file, modules, slabs. Memory that is freed
+        # after a grace period is free a moment later.
         until(lambda: free_mib(host) > free[0] - 48, lambda: f"free afterwards: {free} MiB")
     print(f"free afterwards: {free} MiB")
     host.close()

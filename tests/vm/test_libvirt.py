@@ -232,7 +232,7 @@ class Session(Libvirt):
         user = ["setpriv", "--reuid=lab", "--regid=lab", "--init-groups", "env", "-i"]
         env = ["PATH=/usr/sbin:/usr/bin", "LC_ALL=C.UTF-8", "HOME=/home/lab", "USER=lab"]
         env += ["XDG_RUNTIME_DIR=/run/user/1000", "LIBVIRT_DEFAULT_URI=qemu:///session"]
-        # What libvirtd inherits, if it is the first to be asked.
+        # libvirtd inherits the environment if this command is the first to start it.
         return self.bed.run(
             self.bed.with_kvm(["chroot", ROOT, *user, *env, *words]), timeout
         )
@@ -423,7 +423,7 @@ def test_a_domain_on_donors(libvirt: Libvirt) -> None:
         v.host.donors[0].job.signal(signal.SIGKILL)
         until(lambda: v.host.said("donor near .* is lost"), v.log)
         work(guest, workload.held(90))
-        # What the guest frees is discarded.
+        # Memory that the guest frees is discarded.
         guest.must("modprobe virtio_balloon", 60)
         discarded = v.host.counter("DISCARDED_PAGES")
         guest.must("sh work.sh unhold", 60)
@@ -526,7 +526,7 @@ def test_starts_that_are_refused(libvirt: Libvirt) -> None:
     assert bed.must(f"find {MOUNT}/libvirt -type f") == ""
     v.must("virsh", "-q", "destroy", "other")
 
-    # What a host that takes in a migration is asked.
+    # The call of the hook on a host that takes in a migration.
     hook = ["chroot", ROOT, "/etc/libvirt/hooks/qemu.d/50-kvm-dcm"]
     ran = bed.run([*hook, NAME, "migrate", "begin", "-"], stdin=xml.encode())
     assert ran.rc == 1 and ran.stdout == "" and "can't be migrated yet" in ran.stderr

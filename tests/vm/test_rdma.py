@@ -202,7 +202,7 @@ def losing(bed: Bed, config: str, until: str) -> Iterator[None]:
 
 
 def test_donor_killed(rdma: Bed) -> None:
-    """What only it had is lost, and that is said: never zeroes."""
+    """Pages that only the dead donor had are lost, and a line says so: never zeroes."""
     with donor(rdma, slab_size="4M") as job:
         # each page that is lost is a signal, which takes long there
         with losing(rdma, pager(rdma, {"a": 7400}, budget="4M"), "is lost"):

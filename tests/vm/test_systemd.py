@@ -307,7 +307,7 @@ def test_the_daemons_over_rdma(machine: Machine) -> None:
     rxe(m.bed)
     m.bed.modprobe("rdma_cm")
     m.bed.insmod(VERBS)
-    # What libibverbs loads by itself.
+    # Files that libibverbs loads by itself.
     for folder in ("/usr/lib/x86_64-linux-gnu/libibverbs", "/etc/libibverbs.d"):
         m.bed.must(f"mkdir -p {ROOT}{folder}; cp -L {folder}/* {ROOT}{folder}/")
     m.must(

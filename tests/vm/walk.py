@@ -31,7 +31,7 @@ class Step:
     prints: list[str] = field(default_factory=list)
 
     def run(self, shell: Shell) -> str:
-        """What it has printed; an error if it fails, or prints something else."""
+        """The line's output; an error if the command fails, or prints something else."""
         status, out, err = shell(self.command)
         if status:
             raise WalkError(f"line {self.line}: '{self.command}' ends with {status}: {out}{err}")

@@ -304,7 +304,7 @@ static void end_of_a_link_is_told(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, mem->vm->lane[1].links, 0);
 }
 
-/* What is done is told once, no more at a time than is asked for. */
+/* A completion is returned once, and no more at a time than are asked for. */
 static void completions_of_several_links(struct kunit *test)
 {
 	struct kunit_mem *mem =

@@ -205,7 +205,7 @@ static void slab_of_this_host(struct kunit *test)
 	chain_fill(chain, 100);
 	KUNIT_EXPECT_EQ(test, chain_io(slab, chain, DCM_IO_READ, last), 0);
 	KUNIT_EXPECT_EQ(test, chain_wrong(chain, 1, 1), 0);
-	/* What its donor has punched out reads zero. */
+	/* A hole that the donor has punched reads zero. */
 	KUNIT_ASSERT_EQ(test,
 			vfs_fallocate(file,
 				      FALLOC_FL_PUNCH_HOLE |
@@ -215,7 +215,7 @@ static void slab_of_this_host(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, chain_io(slab, chain, DCM_IO_READ, last), 0);
 	KUNIT_EXPECT_EQ(test, chain_wrong(chain, 0, 0), 0);
 	KUNIT_EXPECT_FALSE(test, slab->broken);
-	/* What it has cut off is gone for good. */
+	/* The part that the donor has truncated is gone for good. */
 	KUNIT_ASSERT_EQ(test, vfs_truncate(&file->f_path, (loff_t)last), 0);
 	KUNIT_EXPECT_NE(test, chain_io(slab, chain, DCM_IO_READ, last), 0);
 	KUNIT_EXPECT_TRUE(test, slab->broken);
