@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a larger budget saves, as foretold from one budget, against exact LRU with the larger."""
+"""The savings of a larger budget, foretold under a smaller one, against exact LRU."""
 
 from __future__ import annotations
 

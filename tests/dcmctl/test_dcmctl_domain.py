@@ -510,7 +510,7 @@ def test_balloon_reports(element: str, enabled: str, emulator: str) -> None:
     assert memory is not None and memory.added[-1] == "reporting"
     # Without the option nothing is changed, and nothing is written down.
     assert b"eporting" not in enable(before, None)
-    # What the user removes afterwards is set again, as on the first day.
+    # An attribute that the user removed afterwards is set again.
     gone = on.replace(b' freePageReporting="on"', b"")
     assert domain.disable(gone) == before and enable(gone, "yes") == on
 

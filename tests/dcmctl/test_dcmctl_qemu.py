@@ -182,7 +182,7 @@ BALLOON = ["-device", "virtio-balloon-pci,addr=1e"]
 
 
 def report(line: str, program: str = "qemu-system-x86_64") -> tuple[list[str], str | None]:
-    """What is added to a command line, and why free memory is not reported."""
+    """The options added to a command line, and why free memory is not reported."""
     args = shlex.split(line) if "{" not in line else line.split(" ")
     argv, why = qemu.report_free_pages([program, *args], qemu.inspect(args))
     added = len(argv) - len(args)

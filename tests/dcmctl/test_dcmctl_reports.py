@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a guest reports as free goes to no donor: `dcmctl run` with a real QEMU and its balloon.
+"""Memory that a guest reports as free goes to no donor: `dcmctl run` with a real QEMU's balloon.
 
 QEMU's processor is stopped. This test is the guest's driver, by QEMU's qtest socket: it finds the
 balloon that dcmctl adds, fills memory, and puts the addresses of the filled memory on the balloon's

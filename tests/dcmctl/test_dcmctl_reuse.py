@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What another budget gives, as foretold from a sample of pages, against exact LRU with it."""
+"""The misses with another budget, foretold from a sample of pages, against exact LRU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def misses(pages: list[int], budget: int) -> int:
 
 
 def sampled(pages: list[int]) -> Reuse:
-    """What the core counts of pages that a hash chooses, if it sees each touch of them."""
+    """The core's counts of pages that a hash chooses, if it sees each touch of them."""
     order: OrderedDict[int, None] = OrderedDict()
     touches: dict[int, int] = {}
     for at, page in enumerate(pages):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a donor keeps over a restart (donor-daemon/keep.c), read and damaged here."""
+"""The state that a donor keeps over a restart (donor-daemon/keep.c), read and damaged here."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_says_nothing(lab: Lab) -> None:
 
 
 def test_a_refused_connection_leaves_no_socket(tmp_path: Path) -> None:
-    """What dial() could not connect is closed: an open socket would fail the test that runs."""
+    """dial() closes a socket that it could not connect: an open one would fail this test."""
     with pytest.raises(FileNotFoundError):
         dial(f"unix:{tmp_path}/nobody.sock")
 

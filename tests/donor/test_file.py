@@ -26,7 +26,7 @@ IO = 14
 
 
 def files_of(lab: Lab) -> list[str]:
-    """What its open files in the directory are called."""
+    """The names of the donor's open files in its directory."""
     folder = str(lab.sections["donor"]["path"])
     return [name for name in open_files(lab.pid).values() if name.startswith(f"{folder}/")]
 
@@ -147,7 +147,7 @@ def status_of(d: Data, request: bytes) -> int:
 
 
 def test_bounds(link: tuple[Lab, Control, Data]) -> None:
-    """What is not whole pages of the slab is refused, and changes nothing."""
+    """Operations that are not on whole pages of the slab are refused, and change nothing."""
     _, c, d = link
     slab = c.map()
     end = slab.bytes
@@ -387,7 +387,7 @@ def test_the_disk_fails(make_disk: MakeDisk, make_file_lab: MakeFileLab) -> None
     ({"rdma": "yes"}, "set rdma = no"),
 ], ids=lambda v: "-".join(v) if isinstance(v, dict) else None)
 def test_not_to_be_had(make_file_lab: MakeFileLab, donor: dict[str, str], said: str) -> None:
-    """What can't work is one line, and status 2."""
+    """A configuration that can't work ends the donor with one line, and status 2."""
     refused(make_file_lab(False, donor=donor), said)
 
 

@@ -309,8 +309,8 @@ def test_descriptors_for_another_process(kept_lab: Callable[..., Lab]) -> None:
 
 
 def test_slabs_that_are_not_what_they_were(kept_lab: Callable[..., Lab]) -> None:
-    """One that its host has cut, one that is not in the store, one that others could cut: they
-    are lost, and no more. What nobody knows is freed."""
+    """Slabs that are lost: one that its host truncated, one that is not in the store, one that
+    others could truncate; no others. Memfds in the store that no record names are freed."""
     lab = kept_lab()
     store = store_of(lab)
     c, local = lab.control(), lab.control(unix=True)

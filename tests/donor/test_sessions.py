@@ -301,7 +301,7 @@ def test_stopped_donor(make_lab: MakeLab) -> None:
 
 
 def test_a_goodbye_is_lost_to_a_reset(lab: Lab) -> None:
-    """What a host said before it reset the connection is read: its memory is free at once."""
+    """A GOODBYE that a host sent before it reset the connection is read: its memory is free."""
     c = lab.control()
     c.map()
     before = lab.status()["events"]["sessions_goodbye"]

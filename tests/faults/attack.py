@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What strangers and tenants do to a donor or a page at their worst: a program of its own.
+"""The attacks of strangers and tenants on a donor or a page: a program of its own.
 
 attack.py WHAT ADDRESS COUNT [TENANT HEXKEY]
 

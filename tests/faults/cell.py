@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What rows are made of: a fault over one transport, to memory under one pager."""
+"""The cells of rows: a fault over one transport, to memory under one pager."""
 
 from __future__ import annotations
 

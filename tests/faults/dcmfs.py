@@ -68,7 +68,7 @@ class Dcmfs:
         return self.mount / f"vm-{donor.folder.name}"
 
     def status(self) -> dict[str, Any]:
-        """What dcm-hostd tells of its files, by their names; of none if it is busy."""
+        """dcm-hostd's status of its files, by their names; empty if it is busy."""
         assert self.process is not None
         data = b""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:

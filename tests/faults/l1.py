@@ -32,7 +32,7 @@ MODULES = ("veth", "sch_netem", "tls")
 LIMIT_S = 780.0 * debug.PATIENCE
 START_S = 60.0 * debug.PATIENCE
 MEMORY_MIB = 2048 if debug.TREE else 1024  # KASAN takes an eighth, and more
-# What the kernel says when it ends a hog. The last is a function in these traces.
+# Lines of the kernel when it ends a hog. The last is a function in these traces.
 OOM = ("invoked oom-killer", "Call Trace:", "oom-kill:", "Out of memory",
        "? lockdep_hardirqs_on_prepare+")  # fmt: skip
 # And when an access to a lost page gets SIGBUS, which the victim counts.

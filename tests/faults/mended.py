@@ -78,7 +78,7 @@ def mapfixed(place: Place) -> list[Cell]:
 
 
 def late_write(place: Place) -> list[Cell]:
-    """What a broken connection brought reaches the donor after its pages were written again."""
+    """WRITEs of a broken connection reach the donor after their pages were written again."""
     if not LATE_TEST.exists():
         raise CannotRun("no late_test: make -C tests/pager")
     with contextlib.ExitStack() as stack:

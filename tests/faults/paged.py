@@ -32,7 +32,7 @@ STAT_S = 10.0 * PATIENCE
 
 
 def inside(leaf: Leaf | None) -> list[str]:
-    """What a command begins with to run in a leaf."""
+    """The beginning of a command that runs in a leaf."""
     return ["nsenter", f"--net=/run/netns/{leaf.name}", "--"] if leaf else []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Place:
-    """What a row is given."""
+    """The name, the directory and the machine that a row is given."""
 
     row: str
     scratch: Path  # its path is short: sockets are below it
@@ -20,7 +20,7 @@ class Place:
 
     @property
     def first(self) -> list[str]:
-        """What daemons in L1 begin with: an emulated machine may not run them for seconds."""
+        """The beginning of daemons' commands: an emulated L1 may not run them for seconds."""
         return ["nice", "-n", "-15"] if self.vm else []
 
     def folder(self, name: str) -> Path:

@@ -112,7 +112,7 @@ def disk_full(place: Place) -> list[Cell]:
 
 
 def tmpfs_full(place: Place) -> list[Cell]:
-    """What slabs are made of can't be had: the donor's cgroup is filled by another program."""
+    """The donor gets no memory for slabs: another program fills the donor's cgroup."""
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(Cgroup("donor"))
         small_donor = donor_in(place.folder("near"), donor={"head-room": "16M"})
@@ -132,7 +132,7 @@ def tmpfs_full(place: Place) -> list[Cell]:
             )
         for victim in victims:
             victim.ready()
-        # What takes the rest: a file on a tmpfs, which no reclaim gives back.
+        # A file on a tmpfs, which no reclaim gives back, takes the rest.
         file = stack.enter_context(small(place.folder("tmpfs"), "64M"))
         words = ["dd", "if=/dev/zero", f"of={file}/filler", "bs=1M", "oflag=append", "conv=notrunc"]
         for _ in range(24):
@@ -242,8 +242,8 @@ def kernel_starved(place: Place) -> list[Cell]:
 
 # Donors are without CAP_SYS_ADMIN, whose processes have a reserve.
 ORDINARY = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", "--"]
-# What those may still have, and how long they are refused more. Victims want twice as much, no
-# more: each of their pages goes to a donor and comes back, at an emulated processor's pace.
+# How much memory victims get, and how long they are refused more. They want only twice as much:
+# each of their pages goes to a donor and comes back, at an emulated processor's pace.
 LEFT_MIB = 24
 REFUSED_S = 5.0
 

@@ -92,14 +92,14 @@ def begin(task: Task) -> Running:
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    # What bears its marks is this task's: another may run beside it.
+    # Processes and files with these marks are this task's: another may run beside it.
     marks = (str(scratch), f"{net.PREFIX}{process.pid}-")
     watch = leftovers.Watch(run_id, marks, leftovers.Snapshot())
     return Running(task, process, scratch, run_id, time.monotonic(), watch)
 
 
 def end(running: Running, *, late: bool = False) -> dict[str, list[Cell]]:
-    """What it found; nothing of it is there any more."""
+    """End a row, so that nothing of it is left; its results."""
     if running.process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             running.process.send_signal(signal.SIGTERM)

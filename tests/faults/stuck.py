@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a row that took too long waited for: its own place in the code, its processes, their logs.
+"""A report on a row that took too long: its place in the code, its processes, their logs.
 
-The row's process notes its place when it is told to end; `schedule.py` looks at the others before
-it ends them. All is bounded: the end of a log of CI must hold it.
+The row's process notes its place when it is told to end; `schedule.py` looks at the other processes
+before it ends them. The report is bounded: it must fit into the end of a log of CI.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def place(frame: FrameType | None) -> str:
 
 
 def noted(scratch: Path) -> str:
-    """What the row's process left; it could not if Python itself stood still."""
+    """The note that the row's process left; there is none if Python itself stood still."""
     try:
         return (scratch / PLACE).read_text()
     except OSError:
@@ -81,7 +81,7 @@ def threads(pid: int) -> list[str]:
 
 
 def logs(scratch: Path) -> Iterator[Path]:
-    """What ends in .log there, but for what is on dcmfs, which may be what stands still."""
+    """Files whose names end in .log, but for those on dcmfs, as dcmfs may stand still."""
     for top, folders, names in os.walk(scratch):
         folders[:] = sorted(name for name in folders if name != "dcmfs")
         yield from (Path(top) / name for name in sorted(names) if name.endswith(".log"))

@@ -318,7 +318,7 @@ int main(int argc, char **argv)
 		u->rng = (seed + i + 1) * 0x9e3779b97f4a7c15ull | 1;
 		u->nap_us = (unsigned int)atoi(argv[5]);
 		if (pthread_create(&u->thread, NULL, user_main, u))
-			fail("no thread");
+			fail("can't start a thread");
 	}
 	while (!all_filled())
 		usleep(10000);

@@ -117,8 +117,10 @@ class Store:
         return {"NOTIFY_SOCKET": str(self.path)}
 
     def command(self, pid: str = "-") -> tuple[list[str], list[int]]:
-        """What comes before the daemon's own words, and the descriptors to pass to it. @pid:
-        another process that the descriptors are said to be for."""
+        """The words before the daemon's own command, and the descriptors to pass to it.
+
+        `pid`: the process that LISTEN_PID names, if not the daemon.
+        """
         self.settle()
         with self.said:
             fds = [fd for _, fd in self.held]

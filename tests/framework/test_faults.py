@@ -93,7 +93,7 @@ def test_a_row_lives_on_after_make_is_killed() -> None:
 
 
 def until(what: Callable[[], Found]) -> Found:
-    """What a function returns, once it is something."""
+    """Call a function until its result is not empty; the result."""
     deadline = time.monotonic() + 20
     while not (found := what()):
         assert time.monotonic() < deadline

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* What was said is written; what is to run at exit may need what has failed. */
+/* Flush output, and end without exit handlers: these may need the part that failed. */
 static __attribute__((noreturn, format(printf, 1, 2))) void
 fail(const char *fmt, ...)
 {
