@@ -376,9 +376,10 @@ int dcm_client_io_fds(struct dcm_client *client, u32 lane, struct pollfd *fds,
  *
  * Any thread; takes a lock that the client thread holds briefly.
  *
- * Return: the same value as before if no write began or ended meanwhile, and an
- * odd one while a write is under way. %U32_MAX for a slab that is gone, and
- * always if lanes do their I/O elsewhere: then writes are not seen here.
+ * Return: a sum of how many writes began and ended. If it is the same twice, no write
+ * began or ended in between; writes that are on their way at the first call are not
+ * excluded. %U32_MAX for a slab that is gone, and always if lanes do their I/O
+ * elsewhere: then writes are not seen here.
  * Semeru has this in the donor's memory: semeru-osdi20, fig. 6.
  */
 u32 dcm_client_write_count(struct dcm_client *client, u32 donor, u64 slab,

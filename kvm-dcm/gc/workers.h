@@ -36,8 +36,8 @@ struct dcm_gc_place_of {
  * @place: where region @region of a space is; false: on no donor, or it is
  *	being moved to another
  * @write_count: count of writes to a region at its place. Two equal counts: no
- *	write began or ended between them, and none was under way. false:
- *	unknown
+ *	write began or ended between them; none was under way if the region was
+ *	synced at the first. false: unknown
  * @spread: workers have changed @n regions and reported success: copy the new bytes
  *	to the other slabs of the extents, if there are any. Returns a virtio-gc
  *	status, at @until_ms at the latest
