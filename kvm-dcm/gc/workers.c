@@ -231,7 +231,7 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 }
 
 /* Why a donor has no worker: its status. */
-u32 gc_gone(struct dcm_gc_workers *t, u32 donor)
+u32 gc_gone_status(struct dcm_gc_workers *t, u32 donor)
 {
 	struct dcm_client_session_ref ref;
 	bool there = dcm_client_session_ref_get(t->client, donor, &ref);
@@ -257,7 +257,7 @@ u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 
 		for (u32 i = 0; !status && i < t->nr_donors; i++)
 			if (mask >> i & 1 && !gc_conn_up(t, i))
-				status = gc_gone(t, i);
+				status = gc_gone_status(t, i);
 		if (status || !donors_waiting(t))
 			break;
 		if (t->ops->cancelled(t->arg))
@@ -402,7 +402,7 @@ static u32 trace_check(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 		return VIRTIO_GC_NO_TRACE;
 	for (u32 i = 0; sp->lost && i < t->nr_donors; i++)
 		if (sp->mask >> i & 1 && !gc_conn_up(t, i))
-			return gc_gone(t, i);
+			return gc_gone_status(t, i);
 	return sp->lost ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_OK;
 }
 

@@ -102,10 +102,10 @@ static u32 run_spread(struct dcm_gc_workers *t, u32 space, u32 first, u32 n,
 		return VIRTIO_GC_OK;
 	}
 	t->ops->revert(t->arg, space, first, n, false);
-	return gc_gone(t, donor);
+	return gc_gone_status(t, donor);
 }
 
-u32 gc_changed(struct dcm_gc_workers *t, u32 space, u32 status)
+u32 gc_changes_spread(struct dcm_gc_workers *t, u32 space, u32 status)
 {
 	struct workers_space *sp = &t->space[space];
 	u64 until = t->expires_ms;

@@ -132,7 +132,7 @@ void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
 /* Make a worker forget a space; it is killed if it does not. */
 void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space);
 /* Why a donor has no worker: its status. */
-u32 gc_gone(struct dcm_gc_workers *t, u32 donor);
+u32 gc_gone_status(struct dcm_gc_workers *t, u32 donor);
 /*
  * Ask the workers of all donors of @mask, and wait for their answers. Returns
  * why that ended early, or @ask->status.
@@ -207,6 +207,6 @@ void gc_hit_listed(struct workers_space *sp, const struct dcm_gc_request *r);
  * changes are copied to the other slabs, also when the command failed (@status); if it
  * does not they are undone where there are copies. Returns the command's status.
  */
-u32 gc_changed(struct dcm_gc_workers *t, u32 space, u32 status);
+u32 gc_changes_spread(struct dcm_gc_workers *t, u32 space, u32 status);
 
 #endif /* DCM_GC_WORKERS_INT_H */

@@ -139,7 +139,7 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c)
 				     !moved_accept(t, r->space, donor,
 						   &moved[i], 1, &move[i])))
 				one = VIRTIO_GC_WORKER_LOST;
-			one = gc_changed(t, r->space, one);
+			one = gc_changes_spread(t, r->space, one);
 			/* a failed move ends all that follow */
 			status = one;
 			if (!one)
@@ -168,7 +168,7 @@ u32 gc_do_update(struct dcm_gc_workers *t, const struct gc_call *c)
 	status = gc_ask(t, &e.ask, sp->mask);
 	c->out->done.value = e.value;
 	c->out->done.at = e.ask.at;
-	return gc_changed(t, c->r->space, status);
+	return gc_changes_spread(t, c->r->space, status);
 }
 
 /* The donor that moved an object returns its new address, others the old. */
@@ -246,7 +246,7 @@ static u32 compact_commit(struct dcm_gc_workers *t, u32 space,
 		gc_hit_bytes(sp, le64toh(moved[i].table),
 			     le64toh(moved[i].table_bytes));
 	}
-	return gc_changed(t, space, VIRTIO_GC_OK);
+	return gc_changes_spread(t, space, VIRTIO_GC_OK);
 }
 
 /* All that COMPACT may have written is as its status says. */
@@ -259,7 +259,7 @@ static u32 compact_changed(struct dcm_gc_workers *t, const struct gc_call *c,
 	gc_hit_none(sp);
 	gc_hit_listed(sp, c->r);
 	gc_hit_bytes(sp, le64toh(area->tables), le64toh(area->bytes));
-	return gc_changed(t, c->r->space, status);
+	return gc_changes_spread(t, c->r->space, status);
 }
 
 /*
