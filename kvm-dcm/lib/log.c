@@ -105,7 +105,7 @@ static const char *level_word(enum dcm_log_level level)
 	}
 }
 
-/* The journal turns "<N>" into its priority, and knows what time it is. */
+/* The part before the text. The journal reads a priority from "<N>" and knows the time. */
 static size_t prefix(char *buf, size_t room, enum dcm_log_level level)
 {
 	const char *name = __atomic_load_n(&log_name, __ATOMIC_RELAXED);
@@ -208,13 +208,13 @@ static void futex_wait(uint32_t *word, uint32_t seen, const struct timespec *ts)
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, ts, NULL, 0);
 }
 
-static void count(uint32_t *word)
+static void count_raise(uint32_t *word)
 {
 	__atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static bool hand_over(const char *text, size_t len)
+static bool line_hand_over(const char *text, size_t len)
 {
 	uint32_t at = __atomic_load_n(&taken, __ATOMIC_RELAXED), seq;
 	struct slot *s;
@@ -236,7 +236,7 @@ static bool hand_over(const char *text, size_t len)
 	memcpy(s->text, text, len);
 	s->len = (uint32_t)len;
 	__atomic_store_n(&s->seq, at + 1, __ATOMIC_RELEASE);
-	count(&ready);
+	count_raise(&ready);
 	return true;
 }
 
@@ -249,15 +249,16 @@ static void line_queue(const char *text, size_t len)
 	sigset_t old;
 
 	dcm_thread_enter(&old);
-	if ((n && !hand_over(more, more_len)) || !hand_over(text, len))
+	if ((n && !line_hand_over(more, more_len)) ||
+	    !line_hand_over(text, len))
 		__atomic_fetch_add(&dropped, n + 1, __ATOMIC_RELAXED);
 	dcm_thread_leave(&old);
 }
 
 /* ---- the thread ---- */
 
-/* However long it takes; 0 or an errno. */
-static int put(const char *text, size_t len)
+/* Write all of @text, however long that takes; 0 or an errno. */
+static int text_write(const char *text, size_t len)
 {
 	static bool torn;
 	int fd = __atomic_load_n(&log_fd, __ATOMIC_ACQUIRE);
@@ -305,14 +306,14 @@ static void *writer(void *arg)
 			continue;
 		}
 		if (failed &&
-		    !put(text,
-			 dropped_make(text,
-				 "%u lines were dropped: the log could not be written: %s",
-				 failed, strerror(why))))
+		    !text_write(text,
+				dropped_make(text,
+				    "%u lines were dropped: the log could not be written: %s",
+				    failed, strerror(why))))
 			failed = 0;
 		n = failed ? 1 : 0;
 		if (!n) {
-			why = put(s->text, s->len);
+			why = text_write(s->text, s->len);
 			n = !!why;
 		}
 		failed += n;
@@ -322,9 +323,9 @@ static void *writer(void *arg)
 		n = is_ready(at) ?
 			    0 :
 			    __atomic_exchange_n(&dropped, 0, __ATOMIC_RELAXED);
-		if (n && (failed || put(text, not_kept_up(text, n))))
+		if (n && (failed || text_write(text, not_kept_up(text, n))))
 			failed += n;
-		count(&done);
+		count_raise(&done);
 	}
 	return NULL;
 }
