@@ -396,7 +396,7 @@ static void pages_hide(struct dcm_lane *lane)
 	}
 }
 
-static u64 fetches(const struct dcm_vm *vm)
+static u64 fetches_count(const struct dcm_vm *vm)
 {
 	u64 n = 0;
 	u32 i;
@@ -475,7 +475,7 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 	now = vm->ops->now_ns();
 	if (now < r->next_ns)
 		return ms_until(now, r->next_ns);
-	missing = fetches(vm);
+	missing = fetches_count(vm);
 	spin_lock(&r->lock);
 	took = min(now - r->tick_ns, WINDOW_NS);
 	if (READ_ONCE(r->resting))
