@@ -183,8 +183,8 @@ static void place_keep(struct hostile_endpoint *h, struct place *p)
 	p->state = PLACE_LATE;
 }
 
-/* Where in the slab there are as many bytes of other pages. */
-static u64 elsewhere(struct hostile_endpoint *h, const struct dcm_io *io)
+/* An offset in the slab with as many bytes of other pages. */
+static u64 other_offset(struct hostile_endpoint *h, const struct dcm_io *io)
 {
 	u64 places = (io->slab->bytes - io->bytes) / 4096 + 1;
 	u64 at = rng_draw(h) % places * 4096;
@@ -201,7 +201,7 @@ static void place_lie(struct hostile_endpoint *h, struct place *p)
 
 	p->flip = dial_strikes_if(h, DCM_HOSTILE_FLIP, copied && reads);
 	if (dial_strikes_if(h, DCM_HOSTILE_SWAP, copied && reads))
-		p->at = p->io.offset = elsewhere(h, &p->io);
+		p->at = p->io.offset = other_offset(h, &p->io);
 	if (dial_strikes_if(h, DCM_HOSTILE_OLD, lies && !reads))
 		place_hold(p, 0);
 }
