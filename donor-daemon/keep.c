@@ -85,7 +85,7 @@ struct dcm_keep {
 };
 
 /* FNV-1a; never 0. @kind: records of one kind are none of another. */
-static u64 sum(u64 kind, const void *data, size_t len)
+static u64 record_sum(u64 kind, const void *data, size_t len)
 {
 	const u8 *p = data;
 	u64 h = 0xcbf29ce484222325ull ^ kind;
@@ -97,17 +97,17 @@ static u64 sum(u64 kind, const void *data, size_t len)
 
 static u64 sum_head(const struct head *h)
 {
-	return sum(1, h, offsetof(struct head, mark));
+	return record_sum(1, h, offsetof(struct head, mark));
 }
 
 static u64 sum_session(const struct session_record *r)
 {
-	return sum(2, &r->s, sizeof(r->s));
+	return record_sum(2, &r->s, sizeof(r->s));
 }
 
 static u64 sum_slab(const struct slab_record *r)
 {
-	return sum(3, &r->s, sizeof(r->s));
+	return record_sum(3, &r->s, sizeof(r->s));
 }
 
 static size_t bytes_of(const struct dcm_keep_shape *shape)

@@ -179,7 +179,7 @@ static int filter_set(unsigned int sock)
 	return 0;
 }
 
-static int limit(int which, uint64_t value)
+static int limit_set(int which, uint64_t value)
 {
 	struct rlimit l;
 
@@ -228,7 +228,7 @@ static int limits_set(int sock, uint64_t memory, uint64_t address)
 	int ret = 0;
 
 	for (size_t i = 0; i < sizeof(limits) / sizeof(*limits) && !ret; i++)
-		ret = limit(limits[i].which, limits[i].value);
+		ret = limit_set(limits[i].which, limits[i].value);
 	return ret;
 }
 
@@ -238,11 +238,11 @@ int dcm_gc_sandbox(int sock, uint64_t memory, uint64_t address,
 	int ret;
 
 	*what = "RLIMIT_CORE";
-	ret = limit(RLIMIT_CORE, 0);
+	ret = limit_set(RLIMIT_CORE, 0);
 	if (ret)
 		return ret;
 	*what = "RLIMIT_FSIZE";
-	ret = limit(RLIMIT_FSIZE, 0);
+	ret = limit_set(RLIMIT_FSIZE, 0);
 	if (ret)
 		return ret;
 	*what = "not dumpable";
