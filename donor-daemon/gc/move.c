@@ -26,8 +26,7 @@
  *
  * Other processes may write to the table: a value read back from it is only
  * used as the index of an entry or as a reference to store, never as an address
- * to write to. With a corrupted table, copying still ends at the to-region's
- * end. to-region goes.
+ * to write to. With a corrupted table, copying still ends at the to-region's end.
  */
 #include <stdlib.h>
 

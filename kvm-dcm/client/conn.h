@@ -4,7 +4,6 @@
  *
  * Nonblocking connect, TLS handshake, then messages of wire_format.h in both
  * directions and descriptors from the donor. Used by the client thread alone.
- * and descriptors inwards. The client thread's alone.
  */
 #ifndef DCM_CLIENT_CONN_H
 #define DCM_CLIENT_CONN_H

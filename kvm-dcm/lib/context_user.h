@@ -184,7 +184,6 @@ static inline s64 atomic64_xchg(atomic64_t *v, s64 i)
 	return __atomic_exchange_n(&v->counter, i, __ATOMIC_SEQ_CST);
 }
 
-/* Spinning thread: let the lock's holder run, it may have lost its CPU. */
 /* Only the kernel has tracepoints. */
 static inline void dcm_trace_state(const void *priv, u32 gfn, u32 order,
 				   u32 from, u32 to)
@@ -205,6 +204,7 @@ static inline void preempt_enable(void)
 {
 }
 
+/* A thread that spins lets the lock's holder run: it may have lost its CPU. */
 static inline void cpu_relax(void)
 {
 	static __thread unsigned int spins;

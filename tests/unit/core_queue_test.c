@@ -129,7 +129,6 @@ static void test_promote_writeback(void **state)
 	end(fb);
 }
 
-/* A page fetched soon after its eviction is Proactive; a late one is not. */
 /* How many pages were evicted since a fetched page was. */
 static void test_away(void **state)
 {
@@ -166,6 +165,7 @@ static void test_away(void **state)
 	end(fb);
 }
 
+/* A page fetched soon after its eviction is Proactive; a late one is not. */
 static void test_promote_ghost(void **state)
 {
 	struct fake_backend *fb = world(calm());
