@@ -496,7 +496,7 @@ void dcm_client_count(struct dcm_client_slab *slab, u64 pages);
 /**
  * dcm_client_redundancy_set() - change which slabs each extent is to have
  * @client: the client
- * @redundancy: what holds from now on
+ * @redundancy: the new value
  *
  * Slabs that are missing are sought. Those that are too many are given back like
  * slabs that donors have asked for: ops->evict() is called for each. Data connections

@@ -103,8 +103,8 @@ int dcm_slot_primary(const struct dcm_extent *e)
  * @vm: the VM
  * @gfn: a page of the extent
  *
- * Return: that of the primary; with no open slot those of all slots: where the
- * page is does not matter, as no worker can be used.
+ * Return: the bit of the primary; with no open slot the bits of all slots: then it does
+ * not matter where the page is, as no worker can be used.
  */
 u32 dcm_primary_bits(const struct dcm_vm *vm, u32 gfn)
 {

@@ -3,8 +3,7 @@
  * workers_cards.c - find the cards that refer into chosen regions, on all donors
  *
  * Each worker searches its own regions, at the same time as the others, and has
- * an equal share of the answer's room. Where a worker's search goes on it knows
- * itself.
+ * an equal share of the answer's room. A worker knows itself where its search goes on.
  *
  * A worker reads what its slabs hold. So a source whose memory has come to another
  * place, before the search or during it, ends the search: no answer is given that

@@ -266,7 +266,9 @@ void dcmfs_chain_free(struct dcm_lane *lane, struct page *page, unsigned int nr)
  * dcmfs_plain_alloc() - a chain of frames that no lane has
  * @nr: how many
  *
- * Not from the reserve, and not counted as the VM's. Return: the first, or %NULL.
+ * They are not taken from the reserve, and do not count as the VM's.
+ *
+ * Return: the first frame, or %NULL.
  */
 struct page *dcmfs_plain_alloc(unsigned int nr)
 {

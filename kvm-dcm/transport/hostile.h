@@ -66,7 +66,7 @@ struct dcm_hostile {
  * @inner: the endpoint it wraps; closed with it, or by a thread that still has
  *	LATE WRITEs to do
  * @dials: must outlive it, and that thread
- * @seed: of all its decisions
+ * @seed: all its random decisions follow from it
  *
  * The endpoint's own ops table has the inner one's caps without
  * %DCM_TR_ORDERED and %DCM_TR_INLINE.

@@ -10,12 +10,12 @@
 struct dcm_pager;
 
 /**
- * struct dcm_page_sums - what was wrong
- * @secret: what sums start from
+ * struct dcm_page_sums - pages that came with wrong bytes, and what the log said
+ * @secret: the number that all sums start from
  * @wrong: pages of which a donor gave wrong bytes, by its number; lanes count
- * @lost: of these, pages that no donor has right; lanes count
+ * @lost: of these, pages of which no donor has the right bytes; lanes count
  * @lock: for @said and @say_ns
- * @said: of @wrong, what the log says
+ * @said: how many of @wrong the log has told of
  * @say_ns: when the log may say more
  * @no_memory: the log says that a table is missing; the slab worker's
  */
