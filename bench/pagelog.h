@@ -4,10 +4,10 @@
  *
  * Per record one LEB128 number,
  *   zigzag(page - previous page) << 1 | write
- * A page that is among the last RECENT records is left out: no replacement
- * policy with room for many times RECENT pages can tell. All are forgotten
- * every RECENT records, so that a page used all the time shows up again and
- * again.
+ * A page that is among the last RECENT records is left out: this changes nothing
+ * for a replacement policy with room for many times RECENT pages. The list of recent
+ * records is emptied every RECENT records, so that a page used all the time shows up
+ * again and again.
  *
  * For a Valgrind tool too, so nothing of a C library is in it. For one thread.
  */

@@ -603,10 +603,10 @@ def _watched(bed: Bed, found: list[int]) -> Iterator[None]:
 
 
 def _needs(swaps: l1.Swaps, load: str) -> tuple[int, int, str]:
-    """Bytes of its heap that a load uses, of what it has besides in its cgroup; its result.
+    """How many bytes a load uses of its heap, and in its cgroup besides the heap; its result.
 
-    What it has besides (locked memory, page tables, charges in stock) is what of a limit is not
-    there for its heap.
+    Of a limit the heap gets only the rest: locked memory, page tables and charges in stock count
+    as well.
     """
     with l1.dcmfs(swaps.bed, HEAP, HEAP * l1.MIB) as side:
         ran = _run_load(side, load)
