@@ -44,13 +44,12 @@ static u64 inactive_share(const struct dcm_vm *vm)
  * the block that was just fetched is the next victim, and the access that needs
  * it may starve.
  */
-static u64 proactive_share(const struct dcm_vm *vm, u64 inactive)
+static u64 proactive_share(struct dcm_vm *vm, u64 inactive)
 {
 	u64 budget = READ_ONCE(vm->budget);
 	u64 others = inactive + READ_ONCE(vm->kept.nr_pages) + budget / 8;
 
-	return min(dcm_share_pages(vm, DCM_T_proactive_share),
-		   budget - min(others, budget));
+	return min(dcm_ghost_share(vm), budget - min(others, budget));
 }
 
 /* Inactive is full of blocks that can't go: may it grow further? */
@@ -77,7 +76,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 	for (; pd < end; pd++) {
 		u32 w = pd_word(pd), wrote = 0;
 
-		if ((w & PD_OBSERVED) && (w & PD_PREFETCHED)) {
+		if ((w & (PD_OBSERVED | PD_TOUCHED)) && (w & PD_PREFETCHED)) {
 			seen++;
 			hit += !!(w & PD_TOUCHED);
 		}
@@ -100,7 +99,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 			wrote = PD_WROTE;
 		}
 		pd_assign(pd, PD_RESIDENCY, wrote);
-		pd->next = now;
+		dcm_ghost_make(vm, pd, w, now);
 	}
 	if (known)
 		dcm_learn(&habit_of(vm, head)->rewritten, written * 2 >= known);

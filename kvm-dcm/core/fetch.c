@@ -13,10 +13,7 @@
  * filled (PD_FRESH) predicts a write as often as pages of the same
  * 2 MiB were written before.
  *
- * A block that comes back soon after its eviction was evicted too early: it
- * goes to Proactive as if re-referenced in Inactive. Its descriptor's unused
- * prev and next hold the time of eviction; such a ghost list takes no memory
- * (the paper has none; ARC, 2Q and S3-FIFO do).
+ * A block that comes back soon after its eviction goes to Proactive (ghost.c).
  *
  * A READ that fails is posted to another slot of the pages' set at once. When
  * none is left it is posted again, later and later, until it works or all those
@@ -78,20 +75,6 @@ static void fetch_free(struct dcm_lane *lane, struct dcm_fetch *f)
 static bool fetch_asked(const struct dcm_fetch *f)
 {
 	return !f->pull && !f->ahead;
-}
-
-/*
- * Pages that an access needs come back. How many pages were evicted since they
- * were is counted: it tells what a larger budget would save. Return: were they
- * evicted so recently that with a little more memory they would still be here?
- */
-static bool evicted_lately(struct dcm_lane *lane, u32 gfn, u32 nr)
-{
-	struct dcm_vm *vm = lane->vm;
-	u32 since = (u32)atomic64_read(&vm->evicted) - pd_of(vm, gfn)->next;
-
-	dcm_hist_add_n(&lane->away, since, nr);
-	return since < dcm_share_pages(vm, DCM_T_ghost_share);
 }
 
 /**
@@ -156,7 +139,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 		f->first = (u8)first;
 		f->nr = (u8)(last - first + 1);
 		if (fetch_asked(f))
-			f->again = evicted_lately(lane, page, f->nr);
+			f->again = dcm_ghost_back(lane, page, f->nr);
 		f->sample = f->nr > 1 && (fetch_asked(f) || f->stream) &&
 			    dcm_tune(vm, DCM_T_elastic) &&
 			    dcm_chance(lane, dcm_eblk_sample_bp(vm, head));

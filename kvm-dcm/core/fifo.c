@@ -267,7 +267,8 @@ static bool let_off(struct dcm_vm *vm, struct dcm_fifo *f, u32 gfn)
 		return false;
 	fifo_del(vm, f, gfn, 0);
 	fifo_add_tail(vm, f, gfn, 0);
-	pd_unlock_clear(pd, PD_AGAIN);
+	/* PD_TOUCHED alone says when it goes that it was re-referenced (ghost.c) */
+	pd_unlock_clear(pd, PD_AGAIN | PD_OBSERVED);
 	return true;
 }
 

@@ -234,6 +234,11 @@ unsigned int dcm_doubt_poll(struct dcm_lane *lane);
 /* sync.c */
 void dcm_sync_failed(struct dcm_lane *lane, u32 head, unsigned int order);
 
+/* ghost.c */
+u64 dcm_ghost_share(struct dcm_vm *vm);
+void dcm_ghost_make(struct dcm_vm *vm, struct dcm_pd *pd, u32 w, u32 now);
+bool dcm_ghost_back(struct dcm_lane *lane, u32 gfn, u32 nr);
+
 /* evict.c */
 u64 dcm_evict_reserve(const struct dcm_vm *vm);
 unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room);

@@ -70,7 +70,8 @@ enum dcm_where {
 
 /*
  * While a page is direct the bit of PD_WROTE says instead: it was re-referenced, and
- * has not been let off for that at the end of Inactive yet.
+ * has not been let off for that at the end of Inactive yet. When it has been,
+ * PD_TOUCHED without PD_OBSERVED says so.
  */
 #define PD_AGAIN PD_WROTE
 
@@ -87,8 +88,8 @@ enum dcm_where {
  *	Writeback the index of its write-back descriptor, guarded by the
  *	block's lock
  * @next: next in the queue, as @prev; of a block in Writeback the lane of that
- *	descriptor; of any page of a NotDirect block the value of vm->evicted
- *	when it was evicted; both guarded by the block's lock
+ *	descriptor; of any page of a NotDirect block when it was evicted
+ *	(ghost.c); both guarded by the block's lock
  * @frame: of a head, Inactive or Writeback: the pager's handle of the bytes.
  *	In other states, and of other pages, for the pager's use; while
  *	NotDirect unused

@@ -17,8 +17,9 @@
 	  "chance that a fetched block goes to Proactive at once; keeps part " \
 	  "of a scan resident. 0: never; the paper only says small")           \
 	X(proactive_share, "bp", 7000, 0, 9000,                                \
-	  "most of the budget that Proactive may hold; above it the oldest "   \
-	  "is demoted to Active. 0: plain FIFO with a second chance")          \
+	  "most of the budget that Proactive may hold at first; above it the " \
+	  "oldest is demoted to Active. It then follows what comes back too "  \
+	  "early. 0: plain FIFO with a second chance, always")                 \
 	X(inactive_share, "bp", 1500, 100, 5000,                               \
 	  "part of the budget kept unmapped to notice re-references; larger "  \
 	  "tells hot from cold better and costs more minor faults")            \

@@ -417,6 +417,18 @@ struct dcm_streams {
 } ____cacheline_aligned;
 
 /**
+ * struct dcm_ghosts - what was learned from pages that came back (ghost.c)
+ * @start: proactive_share when @share was learned, in basis points
+ * @share: of the budget, the most that Proactive is to have; 2^32 is all
+ * @gone: pages evicted lately; [1]: of them, those re-referenced while here
+ */
+struct dcm_ghosts {
+	u32 start;
+	u32 share;
+	u32 gone[2];
+};
+
+/**
  * struct dcm_vm - one VM
  * @sealed: pages are sealed before they leave (seal.c)
  * @chunk: where the descriptors are, %DCM_PDS_PAGES together
@@ -470,6 +482,7 @@ struct dcm_vm {
 	struct dcm_fifo kept;
 	struct dcm_ahead ahead;
 	struct dcm_streams streams;
+	struct dcm_ghosts ghosts;
 };
 
 extern const struct dcm_pd dcm_chunk_absent[DCM_PDS_PAGES];
