@@ -52,9 +52,9 @@ deps-%:
 
 help:
 	@echo 'make            build everything into build/'
-	@echo 'make demo       a stock guest on the memory of two donors, from nothing'
+	@echo 'make demo       a stock guest on the memory of three donors, from nothing'
 	@echo 'make demo-jvm   a Java heap in a guest on donors, which trace it, from nothing'
-	@echo 'make test       tests of every part, half an hour; installs what they need; what CI runs'
+	@echo 'make test       tests of every part, 25 minutes; installs what they need; what CI runs'
 	@echo 'make test-all   all tests, hours; FROM=STAGE goes on there'
 	@echo 'make bench      the measurements of docs/, into build/bench/'
 	@echo 'make bench-kernel  the kernel pager beside swap, counts from a VM'
