@@ -582,3 +582,35 @@ def core_cpu(ctx: Context) -> Row:
             ctx, [ctx.program("core_cpu"), *shape]
         )
     return row("core-cpu", value, value <= 0.5, detail)
+
+
+def round_cpu(ctx: Context) -> Row:
+    """Blocks that go round by system calls alone: libdcm's way beside frames that keep memory."""
+    ways = {
+        "ours": "round of 64K: COPY in, memcpy and DONTNEED out",
+        "clean": "round of 64K: read, MOVE in, protect, compare, MOVE out",
+        "written": "round of 64K, writable: read, MOVE in and out",
+    }
+    seen: dict[str, list[float]] = {side: [] for side in ways}
+    for _ in range(ctx.repeat):
+        done = host.run([ctx.program("uffd_ways")], timeout=TIMEOUT).json()
+        for side, way in ways.items():
+            if way not in done:
+                raise BenchError("this kernel has no UFFDIO_MOVE: Linux 6.8 and later have")
+            seen[side].append(float(str(done[way])))
+    ns = {side: median(values) for side, values in seen.items()}
+    value = ns["written"] / ns["ours"]
+    detail = (
+        "value is the ratio of CPU time, of system calls and copies alone: no fault, no core. "
+        f"libdcm's way: COPY in from a slab of shm, memcpy to a frame and DONTNEED of four blocks "
+        f"out, {ns['ours']:.0f} ns a page. Frames that keep their memory: read into one, MOVE in, "
+        f"MOVE out, {ns['written']:.0f} ns if the block is mapped writable; if it is clean, and "
+        f"so has to be protected and compared after MOVE, {ns['clean']:.0f} ns "
+        f"({ns['clean'] / ns['ours']:.2f}). libdcm keeps the first way."
+    )
+    if value > 0.5:
+        detail += (
+            f" Missed by {(value / 0.5 - 1) * 100:.0f} %: a MOVE changes the page tables of both "
+            "sides and flushes the TLB, which costs as much as allocating and zeroing."
+        )
+    return row("round-cpu", value, value <= 0.5, detail)
