@@ -7,30 +7,33 @@
  * and fetched in the order in which it was named, on a lane that takes no faults.
  * The paper has no such thing.
  *
- *	dcm_hint() --> [extents] --> dcm_ahead() --> READs, 4 at most --> Active
+ *	dcm_hint() --> [ranges] --> dcm_ahead() --> READs, 8 at most --> Active
  *
- * Room. Memory that is larger than its budget leaves no frame free, so a hint that
- * took only free frames would do nothing. Blocks are evicted for it as for a fault:
- * the oldest of Inactive go, and then the oldest of Active are unmapped. Those are
- * the coldest there are, and one that is used has time to come back from Inactive;
- * Proactive and kept blocks stay. But until the queue is empty again, no more comes
- * in than was free when something was first queued, and a quarter of the budget:
- * then the rest is dropped, as it is if nothing can be evicted for a while. So hints
- * that are wrong, or too many, leave most of the direct memory in place, and hints
- * that follow each other go on.
+ * Room. A VM that uses more memory than its budget has no free frames, so a hint that
+ * took only free frames would do nothing. Blocks are evicted for a hint as for a
+ * fault: the oldest of Inactive leave, and the oldest of Active are unmapped in their
+ * place. These are the coldest blocks, and one that is still used has time to come
+ * back from Inactive. Proactive and kept blocks stay.
  *
- * Only pages that a donor has are brought in: others cost an access no network. A
- * block in Inactive is mapped again, and becomes Proactive, as the access would have
- * made it. Blocks of one extent that are side by side on donors become one of the
- * largest size: all of it is wanted, so one READ may bring 16 pages.
+ * The queue has an allowance, set when the first extent enters an empty queue: the
+ * frames that are free then, and a quarter of the budget. Once that many pages have
+ * come in, the rest of the queue is dropped; so it is if nothing can be evicted for a
+ * while. So wrong hints, and too many hints, leave most of the direct memory in
+ * place; hints given one after another, each once the queue is empty, all work.
  *
- * Nothing is promised. A READ that no slot answers well is given up; what a lane
- * works on, is being written, or is frozen for a GC worker, is passed over. That few
- * READs are in flight bounds how long the READ of a fault can be behind them; an
- * access to one of their blocks waits for it as for another lane's.
+ * Only pages that a donor has are brought in: an access to any other page needs no
+ * network. A block in Inactive is mapped again and becomes Proactive, as by an
+ * access. Adjacent blocks of one hint are merged up to the largest size before they
+ * are fetched: all their pages are wanted, so one READ may bring 16 of them.
  *
- * Locking: ahead.lock guards the queue. Extents leave it on the one lane that calls
- * dcm_ahead(), or all together.
+ * A hint may have no effect. A block is given up when no slot answers its READ, and
+ * skipped when a lane works on it, when it is being written, or when it is frozen for
+ * a GC worker. Only %DCM_AHEAD_MAX READs are in flight, which bounds how long the READ
+ * of a fault waits behind them. An access to a block that is on its way waits for it,
+ * as it would for another lane's fetch.
+ *
+ * Locking: ahead.lock guards the queue. Only the one lane that calls dcm_ahead() takes
+ * extents off its front; dcm_ahead_drop(), on any lane, removes extents by range.
  */
 #include "internal.h"
 
@@ -39,7 +42,7 @@
 #define AHEAD_VAIN 16u /* steps without a victim, until the rest is dropped */
 #define AHEAD_WAIT_MS 1 /* for frames of write-backs */
 
-/* Frames that are free, but for those that faults are to find free. */
+/* The number of free frames, less the reserve that is kept free for faults. */
 u64 dcm_ahead_room(const struct dcm_vm *vm)
 {
 	u64 used = (u64)max(atomic64_read(&vm->direct), (s64)0) +
@@ -69,7 +72,7 @@ void dcm_ahead_add(struct dcm_lane *lane, u32 gfn, u32 nr)
 							      AHEAD_SHARE);
 		a->vain = 0;
 	}
-	/* no page needs to be looked at twice */
+	/* more pages than the VM has would be repetitions */
 	take = (u32)min((u64)nr, vm->nr_pages - a->pages);
 	last = (a->first + a->nr - 1) % DCM_AHEAD_EXTENTS;
 	if (a->nr && a->extent[last].gfn + a->extent[last].nr == gfn) {
@@ -87,7 +90,7 @@ void dcm_ahead_add(struct dcm_lane *lane, u32 gfn, u32 nr)
 		dcm_count(lane, DCM_C_AHEAD_DROPPED, nr - take);
 }
 
-/* The extent that is worked on; false: none. */
+/* The range at the front of the queue; false: the queue is empty. */
 static bool queue_first(struct dcm_ahead *a, u32 *gfn, u32 *end)
 {
 	bool any;
@@ -102,7 +105,7 @@ static bool queue_first(struct dcm_ahead *a, u32 *gfn, u32 *end)
 	return any;
 }
 
-/* Its pages before @to are done with, if it is still that one. */
+/* The pages from @gfn to @to are done: remove them if they still are at the front. */
 static void queue_pass(struct dcm_ahead *a, u32 gfn, u32 to)
 {
 	u32 n;
@@ -159,7 +162,7 @@ static void drop_all(struct dcm_lane *lane)
 
 /* ---- room ---- */
 
-/* May @nr pages more come in for what is queued? */
+/* Does the queue's allowance have room for @nr more pages? */
 static bool room_left(const struct dcm_ahead *a, u32 nr)
 {
 	return READ_ONCE(a->room) >= nr;
@@ -172,7 +175,7 @@ static void room_use(struct dcm_ahead *a, u32 nr)
 	spin_unlock(&a->lock);
 }
 
-/* Note whether room_make() did anything; true: not for a long time. */
+/* Count steps in a row that made no room; true: %AHEAD_VAIN of them. */
 static bool room_vain(struct dcm_ahead *a, bool vain)
 {
 	bool long_since;
@@ -226,7 +229,7 @@ static void block_use(struct dcm_lane *lane, u32 head, unsigned int order)
 static u32 block_look(struct dcm_lane *lane, struct dcm_ahead_want *want,
 		      u32 *next);
 
-/* Is a block to be taken apart: nothing else of it is wanted, or it can't come whole? */
+/* Split the block? Only one of its pages is wanted, or no fetch can bring all of it. */
 static bool block_apart(const struct dcm_vm *vm, unsigned int order, u8 at,
 			const struct dcm_ahead_want *want)
 {
@@ -239,7 +242,8 @@ static bool block_apart(const struct dcm_vm *vm, unsigned int order, u8 at,
 
 /*
  * Begin to fetch a block: locked, NotDirect and not BUSY; not locked on return.
- * Returns pages for which no frames are free; else 0, and @next: where to go on.
+ * Returns the number of pages for which no frames are free; else 0, and in @next the
+ * page to look at next.
  */
 static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
 		       struct dcm_ahead_want *want, u32 *next)
@@ -253,7 +257,7 @@ static u32 block_fetch(struct dcm_lane *lane, u32 head, unsigned int order,
 		pd_unlock(pd_of(vm, head));
 		return 0;
 	}
-	/* of a stream's pages some may not be used */
+	/* a hint's pages are all wanted, of a stream's some may go unused */
 	if (!want->alone && !want->single &&
 	    (want->what == DCM_FOR_AHEAD ||
 	     !READ_ONCE(habit_of(vm, head)->waste)))
@@ -305,7 +309,7 @@ static u32 block_look(struct dcm_lane *lane, struct dcm_ahead_want *want,
 	    !(vm->ops->frozen && vm->ops->frozen(lane, head))) {
 		if (pd_state(w) == DCM_NOTDIRECT)
 			return block_fetch(lane, head, order, want, next);
-		/* an access to it is no miss, and says more than we know */
+		/* a stream leaves it: an access needs no donor, and shows it is used */
 		if (pd_state(w) == DCM_INACTIVE &&
 		    want->what == DCM_FOR_AHEAD) {
 			block_use(lane, head, order);
@@ -316,10 +320,10 @@ static u32 block_look(struct dcm_lane *lane, struct dcm_ahead_want *want,
 	return 0;
 }
 
-/** dcm_ahead_may() - are fewer than %DCM_AHEAD_MAX such blocks in flight? */
+/** dcm_ahead_may() - may another block that no access asked for be fetched now? */
 bool dcm_ahead_may(struct dcm_lane *lane)
 {
-	/* what needs no network is here at once */
+	/* READs that need no network have completed: collect them first */
 	if (lane->nr_ahead == DCM_AHEAD_MAX) {
 		lane->vm->ops->io_flush(lane);
 		dcm_poll(lane);

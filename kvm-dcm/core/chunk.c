@@ -82,7 +82,7 @@ static bool chunk_used(const struct dcm_pd *pd)
 	for (i = 0; i < DCM_PDS_PAGES; i++) {
 		u32 w = pd_word(&pd[i]), nothing = PD_ORDER_MASK | PD_LANE_MASK;
 
-		/* The state is the head's. */
+		/* Only the head's state counts: ignore the others'. */
 		if (i & ((1u << pd_order(w)) - 1))
 			nothing |= PD_STATE_MASK;
 		if (w & ~nothing)

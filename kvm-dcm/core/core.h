@@ -150,12 +150,12 @@ u64 dcm_chunk_next(const struct dcm_vm *vm, u64 gfn, u64 end);
 enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags);
 
 /**
- * dcm_fresh_span() - whether a first touch may bring in its whole 2 MiB
+ * dcm_fresh_span() - may a first touch bring in its whole 2 MiB?
  * @vm: the VM
  * @gfn: the touched page
  *
- * Return: the pages of a span, or 0: there is no room. Whether all of them are new
- * is not looked at.
+ * Return: the pages of a span, or 0: there is no room. Does not check that all of
+ * them are new.
  */
 u32 dcm_fresh_span(const struct dcm_vm *vm, u32 gfn);
 
@@ -163,7 +163,7 @@ u32 dcm_fresh_span(const struct dcm_vm *vm, u32 gfn);
  * dcm_stall_cause() - what an access that found no free frame (STALL) waits for
  * @lane: caller's lane
  *
- * Return: the counter of that time, for dcm_waited().
+ * Return: the counter for the time that it waits, to be passed to dcm_waited().
  */
 enum dcm_counter_id dcm_stall_cause(const struct dcm_lane *lane);
 
@@ -171,7 +171,7 @@ enum dcm_counter_id dcm_stall_cause(const struct dcm_lane *lane);
  * dcm_waited() - count time that accesses waited outside the core
  * @lane: caller's lane
  * @cause: one of DCM_C_WAIT_*: %DCM_C_WAIT_QUEUE_NS if they waited for a lane
- * @ns: of all of them together
+ * @ns: the sum of their waits
  */
 void dcm_waited(struct dcm_lane *lane, enum dcm_counter_id cause, u64 ns);
 
@@ -252,11 +252,11 @@ enum dcm_hint {
 	DCM_HINT_NORMAL, /* take DIRECT back */
 	DCM_HINT_COLD, /* evict first */
 	DCM_HINT_FETCH, /* bring in soon, as far as there is room: dcm_ahead() */
-	DCM_HINT_FORGET, /* what FETCH has queued */
+	DCM_HINT_FORGET, /* take FETCH back: drop queued pages */
 };
 
 /**
- * dcm_hint() - what the owner of pages knows about their use
+ * dcm_hint() - the owner of pages tells how it will use them
  * @gfn: first page
  * @nr: number of pages
  *
@@ -271,8 +271,8 @@ bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what);
  * dcm_ahead() - bring in some of the pages that %DCM_HINT_FETCH named
  * @lane: always the same one of a VM, which takes no faults
  *
- * Bounded work per call. Fetches begin nowhere else, so the pager can keep pages
- * from being fetched (ops->frozen).
+ * Bounded work per call. Fetches for hints begin only here, and ops->frozen is asked
+ * first, so the pager can keep pages from being fetched.
  *
  * Return: in how many ms to call again; -1: when something has been queued, or
  * dcm_poll() has made progress on this lane.
@@ -283,7 +283,8 @@ int dcm_ahead(struct dcm_lane *lane);
  * dcm_reuse_tick() - hide pages of the sample that were not touched for a while
  * @lane: a lane that takes no faults
  *
- * At most what the tunable `reuse` allows; calls that come too early do nothing.
+ * Hides at most as many as the tunable `reuse` allows. A call before the time that
+ * the last one returned does nothing.
  *
  * Return: ms until the next call is due.
  */
@@ -324,7 +325,7 @@ u32 *dcm_extent_sums_of(const struct dcm_vm *vm, u32 extent);
  * @vm: has no slab; its ops have seal() and open(), and each write-back of its
  *	lanes has a frame for sealed bytes (struct dcm_wb)
  *
- * For good. Slab worker only.
+ * Can't be undone. Slab worker only.
  */
 void dcm_vm_seal(struct dcm_vm *vm);
 
@@ -346,7 +347,8 @@ struct dcm_seal *dcm_extent_seals_of(const struct dcm_vm *vm, u32 extent);
  *
  * The extent may have other slabs: write-backs go to all of them. Slab worker
  * only. @slab must live until the extent has detached it. In a sealed VM the extent
- * has got its seals, and no slab is read where it lies (@slab->map).
+ * must have its seals (dcm_extent_seals()), and @slab->map must be %NULL: sealed
+ * bytes can't be used in place.
  *
  * Return: 0, -EINVAL, or -EBUSY: the extent has %DCM_SLOTS slabs.
  */
@@ -355,7 +357,7 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab);
 /**
  * dcm_extent_fill() - copy pages to slabs of their extent that lack them
  * @lane: the slab worker's lane
- * @cursor: 0 at first; where the pass has got to
+ * @cursor: in: 0 to begin a pass; out: where the pass stands
  *
  * Never waits: starts a batch of blocks, or continues the batch under way, and
  * returns. One move (fill or drain) at a time on a lane, and none on a lane that
@@ -370,11 +372,11 @@ int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor);
  * dcm_extent_drain() - take an extent's pages off one slab
  * @lane: the slab worker's lane
  * @slab: the slab to empty
- * @cursor: 0 at first; where the pass has got to
+ * @cursor: in: 0 to begin a pass; out: where the pass stands
  *
- * Never waits, as dcm_extent_fill(). Pages that another slab has are only taken
- * off; others go to the slabs that take writes or, where the extent has no other
- * slab, into direct memory as far as it has room.
+ * Never waits, as dcm_extent_fill(). Pages that another slab has too are not copied:
+ * this slab just leaves their sets. Others go to the slabs that take writes or, where
+ * the extent has no other slab, into direct memory as far as it has room.
  *
  * Return: 0 and the slab detached when nothing is left on it (nothing will
  * touch it again), -EAGAIN when there is more to do, -ENOSPC when direct
@@ -388,38 +390,43 @@ int dcm_extent_drain(struct dcm_lane *lane, u32 extent,
 /**
  * dcm_spread() - copy pages that a GC worker changed to their extents' other slabs
  * @lane: a lane with buffers for moves, as for dcm_extent_fill()
- * @gfn: in and out: the first page that is left
- * @end: behind the last
+ * @gfn: in and out: the first page not done yet
+ * @end: first page past the range
  *
- * From the slab in dcm_slot_primary(). The range was synced before the worker began,
- * without %keep, and is frozen. Never waits, as dcm_extent_fill().
+ * Reads from the slab in dcm_slot_primary(). The range was synced before the worker
+ * began, without @keep, and is frozen. Never waits, as dcm_extent_fill().
  *
  * Return: 0 when each page is on all slabs that take writes, or thin; -EAGAIN when
- * there is more to do: without progress the primary does not answer, or is lost.
- * If the caller gives up, dcm_revert() or dcm_keep() must follow.
+ * there is more to do. If repeated calls make no progress, the primary does not answer
+ * or is lost. A caller that gives up must call dcm_revert() or dcm_keep().
  */
 int dcm_spread(struct dcm_lane *lane, u64 *gfn, u64 end);
 
 /**
- * dcm_revert() - what a GC worker did to pages does not count
+ * dcm_revert() - undo a GC worker's changes to pages, where copies allow it
  * @lane: the lane of dcm_spread()
- * @gfn: in and out: the first page that is left
- * @end: behind the last
+ * @gfn: in and out: the first page not done yet
+ * @end: first page past the range
  *
- * Pages that other slabs have too are taken off the primary: these have what was
- * there before, or what dcm_spread() has copied. Of others nothing is known. The
- * range is frozen. Return: 0; -EAGAIN: operations are under way: call again.
+ * For a primary whose donor may be dead. The primary leaves the set of each page that
+ * another slab has too. The other slabs have the page as it was before the worker
+ * began, or as dcm_spread() copied it. A page that only the primary has stays there,
+ * changed or not. The range is frozen.
+ *
+ * Return: 0; -EAGAIN: operations are under way: call again.
  */
 int dcm_revert(struct dcm_lane *lane, u64 *gfn, u64 end);
 
 /**
- * dcm_keep() - what a GC worker did to pages counts, and only the primary has it
+ * dcm_keep() - keep a GC worker's changes to pages, on the primary alone
  * @lane: the lane of dcm_spread()
- * @gfn: in and out: the first page that is left
- * @end: behind the last
+ * @gfn: in and out: the first page not done yet
+ * @end: first page past the range
  *
- * Pages are thin then. For when the primary's donor is alive, and a copy's donor does
- * not answer: those would else be the only ones to have pages. The range is frozen.
+ * For a primary whose donor is alive while a copy's donor does not answer: with
+ * dcm_revert() pages would be on that donor alone. All slabs but the primary leave the
+ * pages' sets, so the pages are thin. The range is frozen.
+ *
  * Return: as dcm_revert().
  */
 int dcm_keep(struct dcm_lane *lane, u64 *gfn, u64 end);
@@ -444,8 +451,8 @@ s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
 /**
  * dcm_extent_lag() - how many pages of an extent are not in its files yet
  *
- * Of those that left direct memory without them (tunable lag_pages): at most so
- * many. dcm_extent_fill() copies them there.
+ * Pages that left direct memory while the files lack them (tunable lag_pages). The
+ * number may be too high, never too low. dcm_extent_fill() copies the pages there.
  */
 u64 dcm_extent_lag(const struct dcm_vm *vm, u32 extent);
 
@@ -474,16 +481,16 @@ void dcm_vm_hist(const struct dcm_vm *vm, enum dcm_hist_id id,
 		 struct dcm_hist *sum);
 
 /**
- * dcm_vm_away() - for how long pages that were fetched for an access were away
- * @sum: out: of all lanes: pages, by how many pages had been evicted since
+ * dcm_vm_away() - how long pages had been away when an access fetched them
+ * @sum: out: pages fetched, of all lanes, by how many pages were evicted after them
  */
 void dcm_vm_away(const struct dcm_vm *vm, struct dcm_hist *sum);
 
 /**
  * struct dcm_reuse_stats - how far apart the touches of pages are (reuse.c)
- * @distance: touches, by how many other pages were touched since the last one.
- *	Of those with a distance of more than an eighth of the budget none is left
- *	out, but at random
+ * @distance: touches, by how many other pages were touched since the page's last
+ *	one. Touches at less than an eighth of the budget may be missing; of those
+ *	farther apart the sample is a random one
  * @unknown: touches of pages whose last touch is not known
  * @pages: pages that were touched, as far as is known
  * @blind: of these, pages whose next touches may go unseen
@@ -499,7 +506,7 @@ struct dcm_reuse_stats {
 	u64 rested_ms;
 };
 
-/** dcm_vm_reuse() - what is known by now; all zero: the pager hides no pages */
+/** dcm_vm_reuse() - read the figures; all zero: the pager can't hide pages */
 void dcm_vm_reuse(const struct dcm_vm *vm, struct dcm_reuse_stats *st);
 
 /** dcm_pd_text() - one descriptor as a line of text; returns its length */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * counter.h - what is counted, and of which latencies there are histograms
+ * counter.h - the list of counters, and of latency histograms
  *
  * Counters live in lanes and are written by their lane alone, so counting
  * costs no shared cache line; dcm_vm_stats() sums over lanes.

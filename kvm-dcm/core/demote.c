@@ -11,15 +11,15 @@
  * Where donors are as near as memory, a clean victim is dropped when it is
  * unmapped (keep_clean): keeping its bytes would cost a copy, as fetching does.
  *
- * Locking: a block is taken out of its queue locked, made BUSY, and unlocked
- * while ops->unmap works on the batch. Nothing here allocates or waits.
+ * Locking: a block is locked, taken out of its queue, made BUSY and unlocked; then
+ * ops->unmap works on the batch. Nothing here allocates or waits.
  */
 #include "internal.h"
 
 /**
  * dcm_proactive_trim() - move Proactive's oldest blocks to Active
  * @lane: caller's lane
- * @share: until it has no more pages than this
+ * @share: stop when Proactive has no more pages than this
  *
  * Return: blocks moved; at most %DCM_BUFFER_MAX.
  */
@@ -100,9 +100,9 @@ unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
 /**
  * dcm_demote_active() - unmap the oldest of Active, in one batch
  * @lane: caller's lane
- * @want: pages
+ * @want: how many pages, at least, as far as one batch has room
  *
- * Return: how many blocks became Inactive, or free.
+ * Return: how many blocks became Inactive, or NotDirect.
  */
 unsigned int dcm_demote_active(struct dcm_lane *lane, u64 want)
 {

@@ -12,8 +12,8 @@
  * pager: a program that frees memory mostly frees much of it. A block that is
  * only partly discarded is split first; an unmapped one is mapped again for that.
  *
- * Locking: the blocks of such a run are BUSY until they are dropped. So nothing
- * is waited for meanwhile.
+ * Locking: the blocks of such a run are BUSY until they are dropped. The run is
+ * dropped before anything is waited for.
  */
 #include "internal.h"
 

@@ -6,23 +6,25 @@
  * network, or of a donor that was only late. If another lane wrote the page
  * again over a working connection, the old WRITE could land on top of the new
  * one after the new one was answered. So the pages of such a WRITE stay
- * PD_INFLIGHT, and are not written back, until the WRITE can't land any more:
+ * PD_INFLIGHT, and are not written back, until the WRITE can't land any more. That
+ * is certain when
  *
- *   - the donor has welcomed another connection of the same lane. Before it
- *     does, it closes the older connection and does or drops what that brought
- *     (docs/protocol.md, "After a broken connection"): dcm_lane_fenced();
- *   - or the extent no longer uses the slab: it was lost, or moved off.
+ *   - the donor has welcomed another connection of the same lane
+ *     (dcm_lane_fenced()). Before it does, it closes the older connection, and
+ *     carries out or drops each request that came over it (docs/protocol.md,
+ *     "After a broken connection");
+ *   - or the extent no longer uses the slab: it was lost, or was emptied.
  *
  * The write-back itself ends at once: its frame and descriptor are free. If
  * another slot has the pages the block is NotDirect, and is read from there;
  * else it is Inactive and dirty. dcm-tc18 has one queue pair for all processors and no
  * reconnection, so it has no such case.
  *
- * A page is in one doubt at a time, as it is not written meanwhile. Its WRITEs
- * to several slots are one doubt, which ends with the last of them.
+ * A page in doubt is not written again, so it is in one doubt at a time. The WRITEs
+ * of one block to several slots are one doubt, which ends with the last of them.
  *
- * A lane remembers its own doubts. Its table always has room for what is in
- * flight: a lane whose table is full starts no write-back and no move.
+ * A lane remembers its own doubts. Its table always has room for all operations in
+ * flight to fail: if it has not, the lane starts no write-back and no move.
  *
  * Locking: a lane's table belongs to the lane. PD_INFLIGHT is set under the
  * block's lock, or while the block is BUSY, and cleared atomically.
@@ -41,7 +43,7 @@ u16 dcm_block_inflight(const struct dcm_vm *vm, u32 head, unsigned int order)
 	return pages;
 }
 
-/* Room for the doubts there are, and one for each operation in flight? */
+/* Has the table room if each operation in flight, and one more, becomes a doubt? */
 bool dcm_doubt_room(const struct dcm_lane *lane)
 {
 	return lane->nr_doubt + lane->nr_wb + lane->move.left < DCM_DOUBTS_MAX;
@@ -78,8 +80,8 @@ void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slots)
 }
 
 /*
- * The WRITEs of entry @i to these slots have happened or never will. True: that
- * was all.
+ * The WRITEs of entry @i to these slots have happened or never will. True: no other
+ * slot is in doubt, so the entry is gone.
  */
 static bool doubt_end(struct dcm_lane *lane, u32 i, u8 slots)
 {
@@ -103,7 +105,7 @@ void dcm_lane_fenced(struct dcm_lane *lane, u32 peer)
 	lane->down &= ~(1ull << peer);
 }
 
-/* A write-back of which some WRITEs have failed, and others have not ended. */
+/* As doubt_end(), for a write-back that has failed WRITEs and is still under way. */
 static void wb_fence(struct dcm_wb *wb, u64 fenced)
 {
 	const struct dcm_extent *e = extent_of(wb->lane->vm, wb->gfn);

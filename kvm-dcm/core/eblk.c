@@ -32,8 +32,8 @@
  *   that was asked for, nothing is decided.
  * - Pages never written are made in blocks as large as the adjacent one
  *   (dcm_eblk_grow_fresh()); the paper's start at 4 KiB.
- * - With elastic off every block has the largest size: blocks are merged
- *   before they are fetched (dcm_eblk_grow_cold()), the paper's dcmXk.
+ * - With the tunable elastic off every block has the largest size: blocks are
+ *   merged before they are fetched (dcm_eblk_grow_cold()), as in the paper's dcmXk.
  *
  * Locking: STRETCH holds both heads' locks, the buddy's only by trylock;
  * REDUCE takes all members' locks so that no lane can use a size while it
@@ -108,7 +108,7 @@ static u32 blocks_merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
 	return lo;
 }
 
-/* Has prefetching paid in these 2 MiB? If not, still try now and then. */
+/* Prefetch here? Yes if it has paid in these 2 MiB, else now and then, at random. */
 bool dcm_eblk_worth(struct dcm_lane *lane, u32 head)
 {
 	u8 w = READ_ONCE(habit_of(lane->vm, head)->waste);
@@ -303,7 +303,7 @@ u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
 	return block_grow(vm, head, order, dcm_eblk_order_max(vm), PD_LOST);
 }
 
-/* Have slots that have all of @at each page of a block? A hint: no lock is held. */
+/* Does some slot of @at hold every page of the block? A hint: no lock is held. */
 static bool block_whole(const struct dcm_vm *vm, u32 head, unsigned int order,
 			u8 at)
 {
@@ -313,14 +313,15 @@ static bool block_whole(const struct dcm_vm *vm, u32 head, unsigned int order,
 }
 
 /**
- * dcm_eblk_grow_ahead() - make a block that is wanted as a part of more larger
+ * dcm_eblk_grow_ahead() - merge a block with its neighbours, as all are wanted
  * @lane: caller's lane
  * @head: locked, NotDirect, not BUSY
  * @order: in and out: its size
  * @from: first page that is wanted
- * @end: behind the last
+ * @end: first page past those
  *
- * As long as all pages of it are wanted, and on donors: one READ brings them.
+ * The block grows as long as all its pages are wanted and one slot holds them all:
+ * then one READ brings them.
  *
  * Return: the head of the grown block, locked.
  */

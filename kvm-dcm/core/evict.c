@@ -2,11 +2,12 @@
 /*
  * evict.c - choosing victims and letting them go
  *
- * Victims are chosen one for one, after a fetch was posted and while it is in
- * flight (dcm-tc18, 3.3): no reclaim thread, no speculation about demand. The
- * oldest Inactive block goes, or the next one, where that is let off (fifo.c):
- * dropped when clean, forgotten when all zero, written back when dirty. When
- * Inactive falls under its share, the oldest of Active are unmapped (demote.c).
+ * One victim is chosen for each block that is fetched, after the fetch was posted
+ * and while it is in flight (dcm-tc18, 3.3): no reclaim thread, no speculation
+ * about demand. The oldest Inactive block leaves, or the next one if that block
+ * gets a second round (fifo.c): it is dropped when clean, forgotten when all zero,
+ * written back when dirty. When Inactive falls under its share, the oldest of Active
+ * are unmapped (demote.c).
  *
  * Differences from the paper: it names no shares. Here nothing is unmapped
  * before the budget is nearly used.
@@ -151,10 +152,10 @@ enum evict_result {
 	EVICT_GONE, /* a frame came free */
 	EVICT_WRITING, /* a frame will come free */
 	EVICT_STUCK, /* this block can't go now */
-	EVICT_CUT, /* nor soon: its donor does not answer */
+	EVICT_CUT, /* this block can't go soon: its donor does not answer */
 };
 
-/* dcm_pages_thin() of an extent with several slots */
+/* As dcm_pages_thin(), for an extent with several slots. */
 u16 dcm_copies_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
 		    u16 lag)
 {
@@ -174,7 +175,7 @@ u16 dcm_copies_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
 	return thin;
 }
 
-/* Of @thin, the pages in doubt that some donor has that is not down. */
+/* Of @thin: pages in doubt (doubt.c), of which a donor that is not down has a copy. */
 static u16 pages_in_doubt(const struct dcm_lane *lane, u32 head,
 			  unsigned int order, u16 thin)
 {
@@ -191,11 +192,13 @@ static u16 pages_in_doubt(const struct dcm_lane *lane, u32 head,
 }
 
 /*
- * Of the pages @thin of a locked block: those that must be written before they go.
- * While the donor of an open slot is down, but for less than thin_after, all of them.
- * A fill skips direct blocks and leaves them to this: once it has ended the donors of
- * thin pages may die. A page in doubt (its last WRITE failed and may still land) waits
- * too, unless a donor has been down for longer than thin_after.
+ * Which pages under @thin of a locked block must be written before the block leaves?
+ *
+ * - All of them while the donor of an open slot has been down for less than thin_after.
+ * - All of them once a fill of the extent has ended (%DCM_FILL_DONE). A fill skips
+ *   direct blocks and relies on eviction to write their thin pages, as from then on the
+ *   client lets the donors that have these pages die.
+ * - Else those in doubt, unless a donor of this lane has been down for longer.
  */
 static u16 pages_owed(const struct dcm_lane *lane, u32 head, unsigned int order,
 		      u16 thin)
@@ -247,7 +250,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		more |= page_mask(order) &
 			(u16)~dcm_block_flag(vm, head, order,
 					     dcm_primary_bits(vm, head));
-	/* A direct page is filled in without a READ from a donor. */
+	/* Write thin pages now: their bytes are here, a fill would READ them. */
 	else if (unlikely(thin) && (!lane->down || lag))
 		more |= thin & (u16)~dcm_block_inflight(vm, head, order);
 	more &= (u16)~dirty;
@@ -292,7 +295,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	} else if (atomic64_read(&vm->doubts)) {
 		result = EVICT_CUT;
 	}
-	/* only @more, and that can wait */
+	/* Only thin pages that are not owed could not be written: drop them now. */
 	if (unlikely(!(dirty | owed)) && !whole &&
 	    dcm_lag_drop(vm, head, lag)) {
 		pd_lock(pd);
@@ -340,8 +343,9 @@ static enum evict_result evict_from(struct dcm_lane *lane,
 }
 
 /*
- * Let one block of a lane's Inactive queue go, the oldest that can. No block is
- * tried twice: one that can't go is then behind all that were there.
+ * Let one block of a lane's Inactive queue go, the oldest that can. A block that
+ * can't goes to the tail, and no more blocks are tried than there were at first; so
+ * none is tried twice.
  */
 static bool evict_oldest(struct dcm_lane *lane, struct dcm_lane *from,
 			 unsigned int *looks, struct evict_looks *l)
@@ -363,9 +367,10 @@ static bool evict_oldest(struct dcm_lane *lane, struct dcm_lane *from,
 }
 
 /*
- * Own queue first, then the other lanes' in turns. However many blocks are stuck
- * in one queue, every queue is reached: the blocks that can go may be in that of
- * a lane that has no connection. Returns steps taken: 0 or 1.
+ * Evict one block: from the lane's own queue, or else from the other lanes' queues
+ * in turns. Each call goes on where the last one stopped, so all queues are reached
+ * however many blocks are stuck in one: the only blocks that can go may be in the
+ * queue of a lane that has lost its connection. Returns steps taken: 0 or 1.
  */
 static unsigned int evict_one(struct dcm_lane *lane, struct evict_looks *l)
 {

@@ -7,12 +7,12 @@
  * the slots that hold its content (slot.c). The code that takes pages from slot to
  * slot is in move.c.
  *
- * When a donor dies its slot leaves the sets of all pages. Of those whose set is
- * empty then, what is also in direct memory becomes dirty and will be written
- * elsewhere; the others are LOST.
+ * When a donor dies its slot leaves the sets of all pages. A page whose set is then
+ * empty becomes dirty if it is in direct memory, and will be written elsewhere; if
+ * not, it is LOST.
  *
- * A slot may be used again when nothing is in flight to it, and no page's set
- * has it.
+ * A slot may get another slab when nothing is in flight to it and it is in no page's
+ * set.
  *
  * Locking: slab pointers, open and gone are written by the slab worker
  * alone; see slot.c.
@@ -47,7 +47,7 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
 	if (e->used)
 		WRITE_ONCE(e->thin, true);
 	WRITE_ONCE(e->fill, (u8)(e->fill & ~DCM_FILL_DONE));
-	/* its only slab may have been changed by a GC worker */
+	/* while it had one slab, a GC worker may have changed that: sums don't match */
 	if (!(e->used & (e->used - 1)))
 		dcm_sums_forget(vm, extent);
 	WRITE_ONCE(e->used, (u8)(e->used | 1u << to));
@@ -58,9 +58,9 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
 	WRITE_ONCE(e->rank[to], slab->rank);
 	if (slab->rank == DCM_RANK_FILE)
 		WRITE_ONCE(e->files, (u8)(e->files | 1u << to));
-	/* Pair with dcm_slot_io(): a slab it sees is set up, with flags. */
+	/* Pair with dcm_slot_io(): if it sees the slab, all flags are set. */
 	smp_store_release(&e->slot[to].slab, slab);
-	/* after the slab it names */
+	/* after the slab: who sees the bit sees the slab */
 	smp_store_release(&e->open, (u8)(e->open | 1u << to));
 	return 0;
 }
@@ -72,12 +72,13 @@ static bool page_on(const struct dcm_vm *vm, u32 gfn, int slot)
 }
 
 /**
- * dcm_slot_detach() - let a slab go
+ * dcm_slot_detach() - take a slab out of its slot
  * @vm: the VM
  * @extent: its extent
  * @slot: its slot; not open
  *
- * Return: false when something is in flight there, or a page's set has it.
+ * Return: false, and nothing changed, when something is in flight to the slot, or it is
+ * in a page's set.
  */
 bool dcm_slot_detach(struct dcm_vm *vm, u32 extent, int slot)
 {
@@ -85,13 +86,13 @@ bool dcm_slot_detach(struct dcm_vm *vm, u32 extent, int slot)
 	u32 gfn = extent << vm->extent_shift;
 	u32 end = min(gfn + vm->extent_pages, vm->nr_pages);
 
-	/* No I/O under way there: now no page may be left there. */
+	/* With no I/O under way no page's set gains the slot: now look for pages. */
 	if (atomic_fetch_or(0, &e->slot[slot].inflight))
 		return false;
 	for (; (gfn = (u32)dcm_chunk_next(vm, gfn, end)) < end; gfn++)
 		if (page_on(vm, gfn, slot))
 			return false;
-	/* After the end of the last operation, for dcm_slot_io(). */
+	/* After the last operation has ended. Pairs with dcm_slot_io(). */
 	smp_store_release(&e->slot[slot].slab, (struct dcm_slab_ref *)NULL);
 	WRITE_ONCE(e->used, (u8)(e->used & ~(1u << slot)));
 	WRITE_ONCE(e->files, (u8)(e->files & ~(1u << slot)));
@@ -107,8 +108,8 @@ bool dcm_slot_detach(struct dcm_vm *vm, u32 extent, int slot)
 /* ---- losing ---- */
 
 /*
- * One page that a slot had, and that slot is gone. Lost is what no other slot
- * has. False: another lane has its block.
+ * Take a page off a slot that is gone. If no other slot has the page, it is LOST, or
+ * dirty if it is direct. False: another lane works on its block: try again.
  */
 static bool page_lose(struct dcm_lane *lane, struct dcm_extent *e, u32 gfn,
 		      int slot)
@@ -131,7 +132,7 @@ static bool page_lose(struct dcm_lane *lane, struct dcm_extent *e, u32 gfn,
 		    (last || pd_state(hw) != DCM_NOTDIRECT))) {
 		done = false;
 	} else if (!last) {
-		/* a fetch may wait for another slot: for long, if that is silent */
+		/* though BUSY: a fetch from another, silent slot may last long */
 		pd_clear(pd, pd_at_bits(1u << slot));
 	} else if (pd_state(hw) == DCM_NOTDIRECT) {
 		pd_assign(pd, PD_AT, PD_LOST);

@@ -36,7 +36,7 @@ static bool dirty_enough(const struct dcm_vm *vm, u32 head, unsigned int order)
 	return dirty;
 }
 
-/* Page of a mapped block. Locked on entry, not on return. */
+/* A fault on a page of a mapped block. Locked on entry, not on return. */
 static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 					  unsigned int order, u32 gfn,
 					  u32 flags)
@@ -76,8 +76,9 @@ static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 }
 
 /*
- * A page of the sample (reuse.c) comes back with its block, @hidden or not. A hidden
- * page counts as observed; whether it was touched before is perhaps not known.
+ * A page of the sample (reuse.c) was mapped again with its block, or left out (@hidden)
+ * so that its next touch faults. While it was mapped before, touches may have gone
+ * unseen: a hidden page counts as touched unless it is known that it was not.
  */
 static void unwatched_or_hidden(struct dcm_lane *lane, u32 gfn, bool hidden)
 {
@@ -90,8 +91,8 @@ static void unwatched_or_hidden(struct dcm_lane *lane, u32 gfn, bool hidden)
 }
 
 /*
- * Block that is direct but unmapped: map and promote it. Locked on entry, not
- * on return. Dirty pages need no further faults and are mapped writable.
+ * A fault on a block that is direct but unmapped: map and promote it. Locked on
+ * entry, not on return. Dirty pages need no further faults and are mapped writable.
  */
 static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 					    unsigned int order, u32 gfn,
@@ -140,8 +141,8 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 }
 
 /*
- * Fetch it as a whole? Where prefetched pages go unused, a block falls apart
- * before it is fetched, rather than once more after it has wasted frames.
+ * Fetch the block as a whole? Where prefetched pages go unused it is split before the
+ * fetch; fetched whole, it would waste frames and be split when it is evicted.
  */
 static bool block_worth(struct dcm_lane *lane, u32 head, struct dcm_sets sets)
 {
@@ -169,8 +170,8 @@ static bool room_make(struct dcm_lane *lane, u32 nr)
 }
 
 /*
- * Block that is not direct. Locked on entry, not on return. *@f is set when a
- * fetch has begun.
+ * A fault on a block that is not direct. Locked on entry, not on return. *@f is set
+ * when a fetch has begun.
  */
 static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 					     unsigned int *size, u32 gfn,
@@ -192,11 +193,11 @@ static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 			head = dcm_eblk_grow_cold(lane, head, &order);
 			sets = dcm_block_at(vm, head, order);
 		} else if (!sets.some && sets.at) {
-			/* what it grows by is fresh too */
+			/* the pages that it grows by were never written either */
 			head = dcm_eblk_grow_fresh(lane, head, &order);
 		}
 	}
-	/* Not one READ, too large, or not worth fetching as one. */
+	/* Split it: one READ can't bring it, it is too large, or not worth fetching. */
 	if (order && (!sets.at || (4ull << order) > budget ||
 		      !block_worth(lane, head, sets))) {
 		dcm_eblk_reduce(lane, head, order);
@@ -264,7 +265,7 @@ enum dcm_counter_id dcm_stall_cause(const struct dcm_lane *lane)
 {
 	if (lane->down)
 		return DCM_C_WAIT_RETRY_NS;
-	/* These frames come free as soon as donors have answered. */
+	/* Frames of write-backs come free as soon as donors have answered. */
 	if (atomic64_read(&lane->vm->wb_pages) > 0)
 		return DCM_C_WAIT_OUT_NS;
 	return DCM_C_WAIT_FRAMES_NS;
@@ -287,10 +288,10 @@ static enum dcm_fault_result fault_stalled(struct dcm_lane *lane, u32 gfn,
 	for (i = 0; r == DCM_FAULT_STALL && i < FRAME_TRIES; i++) {
 		if (!room_make(lane, 1u << *order))
 			break;
-		/* Don't grow again what was just taken apart. */
+		/* The block may just have been split: don't grow it again. */
 		r = fault_once(lane, gfn, flags | FF_NOGROW, f, order);
 	}
-	/* A fetch has taken the time when it began. */
+	/* If a fetch has begun, its t_fault is the current time. */
 	dcm_count(lane, DCM_C_WAIT_FRAMES_NS,
 		  (*f ? (*f)->t_fault : lane->vm->ops->now_ns()) - began);
 	return r;
@@ -344,7 +345,10 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 	dcm_poll(lane);
 	r = f->state == DCM_FETCH_FREE ? DCM_FAULT_DONE : DCM_FAULT_PENDING;
 	dcm_balance(lane);
-	/* An access that waits for what comes ahead gains only if a donor is slow. */
+	/*
+	 * If the access waits until dcm_fault() returns (@waits), and its block is
+	 * here already, bringing in more pages would only delay it.
+	 */
 	if (miss.end && (r == DCM_FAULT_PENDING || !vm->waits))
 		dcm_stream_access(lane, (u32)gfn, &miss);
 	return r;

@@ -8,19 +8,19 @@
  * as a whole. Pages that the access will write, or that were written last time
  * (PD_WROTE), are mapped writable and count as dirty; the first write to any
  * other page is a fault. This cheap prediction saves most of those faults.
- * Pages dirty by prediction alone (PD_GUESSED) are tested now and then, so
- * that a page no longer written becomes clean again. That a new page was
- * filled (PD_FRESH) predicts a write as often as pages of the same
- * 2 MiB were written before.
+ * Pages dirty by prediction alone (PD_GUESSED) are mapped read-only about every
+ * second time, so that a page no longer written becomes clean again. The first write
+ * of a new page (PD_FRESH) predicts little: it counts as a write as often as fetched
+ * pages of the same 2 MiB were written (evict.c).
  *
  * A block that comes back soon after its eviction goes to Proactive (ghost.c).
  *
  * A READ that fails is posted to another slot of the pages' set at once. When
  * none is left it is posted again, later and later, until it works or all those
- * slabs are declared gone; then the pages are LOST, never zero. Likewise for one
- * that brings wrong bytes (wrong.c): that slot is no longer in the pages' set. A
- * block that no access has asked for (ahead.c) is given up when no slot is left,
- * and an access that came to need it meanwhile begins anew.
+ * slabs are declared gone; then the pages are LOST, never zero. A READ that brings
+ * wrong bytes takes its slot out of the pages' set (wrong.c), and goes on likewise. A
+ * block that no access has asked for (ahead.c) is given up when no slot is left; an
+ * access that has come to wait for it meanwhile faults again.
  *
  * States of a fetch: FREE -> IO -> FREE, IO <-> RETRY.
  */
@@ -43,7 +43,7 @@ void dcm_frames_put(struct dcm_vm *vm, u32 nr)
 	atomic64_sub(nr, &vm->direct);
 }
 
-/* Moves use the buffers of the first fetches: those ahead are the last. */
+/* Moves use the buffers of the first fetches, so fetches ahead take the last ones. */
 static struct dcm_fetch *fetch_alloc(struct dcm_lane *lane, bool ahead)
 {
 	unsigned int i = ahead ? DCM_FETCHES_MAX - DCM_AHEAD_MAX : 0;
@@ -152,7 +152,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	return f;
 }
 
-/* No access has asked for the block: it stays where it is. */
+/* Give up a fetch that no access has asked for: the block stays NotDirect. */
 static void fetch_drop(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	unsigned int order = f->order;
@@ -168,7 +168,7 @@ static void fetch_drop(struct dcm_lane *lane, struct dcm_fetch *f)
 	dcm_block_unbusy(lane, gfn, order);
 }
 
-/* @full: only because too much is in flight, or there is no memory for it */
+/* Try again later. @full: no READ failed: a queue is full, or memory is short. */
 static void fetch_retry_later(struct dcm_lane *lane, struct dcm_fetch *f,
 			      bool full)
 {
@@ -232,7 +232,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 	f->io.bytes = f->nr * DCM_PAGE_SIZE;
 	f->io.owner = f;
 	f->io.kind = DCM_IO_FETCH;
-	/* Posted at once, so the fault's time is near enough. */
+	/* A first READ is posted right after the fault: save a look at the clock. */
 	f->io.posted_ns = f->tries || f->tried ? 0 : f->t_fault;
 	dcm_sums_soon(lane->vm, f->gfn + f->first);
 	for (;;) {
@@ -322,7 +322,7 @@ static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 		pd_assign(pd, PD_RESIDENCY, set);
 }
 
-/* A page of the sample (reuse.c) that has come in unasked, and is not hidden. */
+/* Tell the sample (reuse.c) of its page that came in mapped, but was not asked for. */
 static void pages_unwatched(struct dcm_lane *lane, const struct dcm_fetch *f)
 {
 	u16 page = dcm_reuse_mask(lane->vm, f->gfn, f->order,
@@ -339,8 +339,9 @@ static u64 ns_between(u64 from, u64 to)
 }
 
 /*
- * Where the access that asked for a block lost its time. If it is not known
- * when the block was there, its landing took as long as the last known one.
+ * Count where the access that asked for a block lost its time: before the READ, at the
+ * donor, or here. If the pager can't tell when the block was mapped, take the time of
+ * the last landing that it could.
  */
 static void fetch_waited(struct dcm_lane *lane, const struct dcm_fetch *f)
 {
@@ -401,7 +402,7 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 	dcm_block_unbusy(lane, head, order);
 }
 
-/* The READ did not bring what is wanted: try another slot, or later again. */
+/* The READ failed or brought wrong bytes: try another slot, or the same one later. */
 static void fetch_failed(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	f->failed = true;
@@ -415,7 +416,7 @@ static void fetch_failed(struct dcm_lane *lane, struct dcm_fetch *f)
 	fetch_retry_later(lane, f, false);
 }
 
-/* Pages of the block whose bytes the READ brought, and brought wrong. */
+/* Pages for which the READ has brought wrong bytes. */
 static u16 fetch_wrong(struct dcm_lane *lane, const struct dcm_fetch *f)
 {
 	u16 read = (u16)(((1u << f->nr) - 1) << f->first) & (u16)~f->zero;
@@ -464,7 +465,7 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 		dcm_hist_add(&lane->hist[DCM_H_FETCH],
 			     f->t_read - f->io.posted_ns);
 	fetch_land(lane, f);
-	/* Only now: until here the bytes may be read out of the slab. */
+	/* Only now: until here the bytes may have been read in place, in the slab. */
 	dcm_slot_io_end(vm, gfn, slot);
 }
 

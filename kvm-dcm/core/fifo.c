@@ -14,12 +14,12 @@
  *	                                                v
  *	                          each lane's own Inactive --> out
  *
- * A page that was re-referenced, in Inactive or soon after it was evicted, is let off
- * once: at the end of Inactive it goes to its tail, unmapped as it is, and so has
- * twice the time to be touched that a page has which was touched once. That takes
- * no fault. The paper has no such thing; S3-FIFO's main queue counts uses, which no
- * one sees here. Blocks are not let off: one page of them was touched, and the others
- * would stay with it.
+ * Second round: a page that was re-referenced, in Inactive or soon after its eviction,
+ * is not evicted when it gets to the end of Inactive for the first time. It goes back
+ * to the tail, still unmapped, so it has twice as long to be touched as a page that was
+ * used once. That takes no fault. The paper has no such thing; S3-FIFO's main queue
+ * counts uses, which can't be seen here. Larger blocks get no second round: only one of
+ * their pages is known to be touched, and the others would stay with it.
  *
  * The buffers hold hints, not members: a block in one is marked in its
  * descriptor (BUFFER, VICTIM), and a hint is checked under the block's lock
@@ -33,7 +33,7 @@
 #include "internal.h"
 
 #define POP_SCAN 8 /* blocks looked at before giving up on a queue */
-#define LET_OFF 8 /* pages let off before one goes all the same */
+#define LET_OFF 8 /* second rounds in one search, then a page goes all the same */
 
 void dcm_fifo_init(struct dcm_fifo *f)
 {
@@ -267,7 +267,7 @@ static bool let_off(struct dcm_vm *vm, struct dcm_fifo *f, u32 gfn)
 		return false;
 	fifo_del(vm, f, gfn, 0);
 	fifo_add_tail(vm, f, gfn, 0);
-	/* PD_TOUCHED alone says when it goes that it was re-referenced (ghost.c) */
+	/* when it leaves, ghost.c sees PD_TOUCHED alone: it was re-referenced */
 	pd_unlock_clear(pd, PD_AGAIN | PD_OBSERVED);
 	return true;
 }

@@ -2,8 +2,8 @@
 /*
  * fresh.c - many pages that are touched for the first time, brought in at once
  *
- * While a program is within its budget it should run as without us, and then the
- * kernel would give it memory in huge pages, not by a fault for each 16 KiB. So
+ * A program that fits in its budget should run as fast as without kvm-dcm. The kernel
+ * would give it memory in huge pages, not by a fault for each 16 KiB. So
  * while the budget has room a first touch may bring in a *run*: up to 2 MiB of
  * pages that were never written, all zero, by one operation of the pager. The
  * paper has no such thing.
@@ -12,21 +12,20 @@
  *	[################]      [................]
  *	                        ^ first touch
  *
- * A touch says little of pages far from it, so a run is no longer than what is
- * here already beside the touched page, without a gap: memory that is filled in
- * order is brought in by doubling steps, and a page that is touched alone comes
- * alone. Memory that is filled at random has gaps until the end; so now and then
- * a touch looks whether half of the pages around it are here, and brings in the
- * others.
+ * A touch says little about pages far from it, so a run is no longer than the stretch
+ * of direct pages that it adjoins: memory that is filled in order is brought in by
+ * doubling steps, and a page that is touched alone comes alone. Memory that is filled
+ * at random has gaps until the end; so one touch in %LOOK_EVERY checks whether half of
+ * the pages around it are direct, and if so brings in the others.
  *
- * The blocks of a run are no larger than those of single faults (fresh_block):
- * each is evicted by itself, and pages that were never used are zero then and
- * cost no donor anything. Under pressure there are no runs: an eighth of the
- * budget stays free of them, unless all of the VM's memory may be direct.
+ * The blocks of a run are no larger than those of single faults (fresh_block): each
+ * is evicted by itself, and its pages that were never used are all zero, so they need
+ * no donor. There are no runs when less than an eighth of the budget is free,
+ * unless all of the VM's memory may be direct.
  *
- * A pager may also ask for a *span* (%DCM_FF_SPAN): the whole aligned 2 MiB of the
- * touched page, though nothing beside it is here, as the kernel would give it one
- * huge page.
+ * A pager may also ask for a *span* (%DCM_FF_SPAN): the whole aligned 2 MiB around
+ * the touched page, even if no other page of it is direct. So the pager can map one
+ * huge page, as the kernel would.
  *
  * Locking: the blocks of a run are BUSY from when they are found NotDirect until
  * they are mapped. Locks are only tried: a block that another lane works on is
@@ -45,7 +44,7 @@ static u32 run_room(const struct dcm_vm *vm)
 	u64 budget = READ_ONCE(vm->budget), most = budget / RUN_SHARE;
 	s64 room = (s64)(budget - budget / FREE_SHARE);
 
-	/* All of it may be here: there will be no pressure. */
+	/* The budget covers the whole VM: nothing will have to be evicted. */
 	if (budget >= vm->nr_pages) {
 		most = RUN_MAX;
 		room = (s64)budget;
@@ -111,8 +110,8 @@ static u32 power_of_two(u32 n)
  * @head: the touched block: locked, NotDirect
  * @order: its size
  *
- * Return: pages, a power of two: the aligned run that the block is in; 0: the block
- * is to come as it does without runs.
+ * Return: the pages, a power of two, of the aligned run that has the block in it; 0:
+ * bring in the block alone.
  */
 u32 dcm_fresh_run(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -187,7 +186,7 @@ static u32 part_take(struct dcm_vm *vm, u32 *gfn, u32 end)
 	return at - *gfn;
 }
 
-/* A page of a run has come in, mapped writable, as a page that one fault made. */
+/* A page of a run was mapped writable: set the flags that a fault of its own would. */
 static void page_made(struct dcm_pd *pd, bool asked, bool write)
 {
 	u32 set = PD_DIRTY | PD_FRESH;
@@ -209,7 +208,7 @@ static void run_sampled(struct dcm_lane *lane, u32 head, unsigned int order,
 		dcm_reuse_mapped(lane, head + ffs_u32(page) - 1, true);
 }
 
-/* The blocks of a part: mapped, or if that failed NotDirect as before. */
+/* End a part: queue its blocks if they were @made, else make them NotDirect again. */
 static void part_end(struct dcm_lane *lane, u32 head, u32 end, u32 asked,
 		     bool write, bool made)
 {

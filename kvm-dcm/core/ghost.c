@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * ghost.c - what a page's descriptor still knows when the page is gone
+ * ghost.c - when evicted pages left, and what to learn if they come back soon
  *
- * A NotDirect page is in no queue, so its descriptor's next holds the time at
- * which it was evicted, in pages evicted before it, and in the lowest bit
- * whether it had been re-referenced while it was here. Such a ghost list takes
- * no memory. The paper has none (dcm-tc18); ARC, 2Q and S3-FIFO do.
+ * A NotDirect page is in no queue, so its descriptor's @next is free to hold a
+ * *ghost*: the time of its eviction, counted in evicted pages of the VM, and in
+ * the lowest bit whether it was re-referenced while it was direct. Such a ghost
+ * list takes no memory. The paper (dcm-tc18) has none; ARC, 2Q and S3-FIFO do.
  *
  * A block that comes back soon was evicted too early: it goes to Proactive as
- * if re-referenced in Inactive. And it tells which of the two kinds of pages
- * has too little of the budget, as ARC's ghosts do: Proactive, which has the
- * re-referenced ones, gets more when one of these comes back within as many
- * evictions as the budget has pages, and less when one comes back that was
- * used once. A kind of which fewer are evicted counts for more.
+ * if re-referenced in Inactive.
  *
- * Differs from ARC: a step is a page and a half, since fewer hits are seen than
- * there are; of ten programs' traces one of two pages was worse on most. And
- * Active keeps its eighth of the budget (evict.c).
+ * Its ghost also moves Proactive's share of the budget, as ARC's ghosts do. If a
+ * page comes back before as many pages as the budget has were evicted after it, the
+ * share grows if the page was re-referenced (Proactive is for such pages), and
+ * shrinks if it was used once. The step is larger for the kind of page of which
+ * fewer were evicted lately, by the ratio of the two.
  *
- * Locking: ghosts are guarded by their block's lock. What was learned has no
- * lock: lanes may race there, and a lost update does no harm.
+ * Unlike in ARC, the smallest step is a page and a half, since not all hits are
+ * seen: steps of two pages were worse on most of ten programs' traces. And Active
+ * keeps its eighth of the budget (evict.c).
+ *
+ * Locking: a ghost is guarded by its block's lock. struct dcm_ghosts has no lock:
+ * lanes may race there, and a lost update does no harm.
  */
 #include "internal.h"
 
@@ -27,7 +29,7 @@
 #define WHOLE U32_MAX /* the budget, as a part of itself */
 #define MOST ((u32)((u64)WHOLE * 9 / 10)) /* the tunable's own bound */
 
-/* The share begins where the tunable has it, and again when that changes. */
+/* The learned share; it starts at the tunable's value, anew when that is changed. */
 static u32 share_now(struct dcm_ghosts *g, u64 start)
 {
 	if (unlikely(READ_ONCE(g->start) != start)) {
@@ -38,7 +40,7 @@ static u32 share_now(struct dcm_ghosts *g, u64 start)
 }
 
 /**
- * dcm_ghost_share() - the most that Proactive is to have
+ * dcm_ghost_share() - the most pages that Proactive should hold
  * @vm: the VM
  *
  * Return: pages; 0 if the tunable proactive_share is 0.
@@ -52,7 +54,7 @@ u64 dcm_ghost_share(struct dcm_vm *vm)
 	return READ_ONCE(vm->budget) * share_now(&vm->ghosts, start) >> 32;
 }
 
-/* Was the page re-referenced while it was here? */
+/* Was the page re-referenced while it was direct? By its descriptor's word. */
 static bool page_again(u32 w)
 {
 	return w & PD_AGAIN || (w & (PD_TOUCHED | PD_OBSERVED)) == PD_TOUCHED;
@@ -62,7 +64,7 @@ static bool page_again(u32 w)
  * dcm_ghost_make() - note that a page is gone
  * @vm: the VM
  * @pd: the page; its block is locked
- * @w: its word, as it was while it was here
+ * @w: its word before the eviction cleared flags
  * @now: vm->evicted
  */
 void dcm_ghost_make(struct dcm_vm *vm, struct dcm_pd *pd, u32 w, u32 now)
@@ -73,7 +75,7 @@ void dcm_ghost_make(struct dcm_vm *vm, struct dcm_pd *pd, u32 w, u32 now)
 
 	pd->next = (now & ~1u) | again;
 	WRITE_ONCE(*nr, READ_ONCE(*nr) + 1);
-	/* Of what was counted before, half is forgotten once a budget. */
+	/* Halve both counts when they add up to the budget: they are about "lately". */
 	if (READ_ONCE(g->gone[0]) + READ_ONCE(g->gone[1]) >
 	    READ_ONCE(vm->budget)) {
 		WRITE_ONCE(g->gone[0], READ_ONCE(g->gone[0]) / 2);
@@ -81,7 +83,7 @@ void dcm_ghost_make(struct dcm_vm *vm, struct dcm_pd *pd, u32 w, u32 now)
 	}
 }
 
-/* @nr pages of one kind were evicted too early: it gets more of the budget. */
+/* @nr pages of one kind (re-referenced or not) came back: give that kind more. */
 static void share_learn(struct dcm_vm *vm, bool again, u32 nr, u64 budget)
 {
 	struct dcm_ghosts *g = &vm->ghosts;
@@ -108,11 +110,11 @@ static void share_learn(struct dcm_vm *vm, bool again, u32 nr, u64 budget)
  * @gfn: the page asked for; its block is locked, NotDirect
  * @nr: pages that are fetched with it
  *
- * How many pages were evicted since they were is counted: it tells what a larger
- * budget would save.
+ * Counts, by how many pages were evicted after them (lane->away): from this follows
+ * how many fetches a larger budget would save.
  *
- * Return: were they evicted so recently that with a little more memory they
- * would still be here?
+ * Return: true: so few were evicted after them that the block should go to
+ * Proactive (tunable ghost_share).
  */
 bool dcm_ghost_back(struct dcm_lane *lane, u32 gfn, u32 nr)
 {

@@ -69,7 +69,7 @@ static void block_take(struct dcm_lane *lane, u32 head, unsigned int order)
 		dcm_state_set(lane, head, DCM_ACTIVE);
 }
 
-/* Locked and not BUSY. */
+/* Apply a hint to a block: locked and not BUSY on entry. */
 static void hint_block(struct dcm_lane *lane, u32 head, unsigned int order,
 		       enum dcm_hint what)
 {

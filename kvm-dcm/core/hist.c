@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * hist.c - what a latency histogram says
+ * hist.c - read a histogram: its count, and quantiles
  *
  * Buckets are log-linear, so a quantile is exact to an eighth of its octave, at
  * any latency. Readers may look while the writer adds: a sample is seen or not.

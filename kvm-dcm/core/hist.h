@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * hist.h - latency histograms
+ * hist.h - histograms of latencies, and of counts of pages
  *
- * One is written by one thread; dcm_hist_add() costs no lock and no shared cache
- * line. Sums of several are histograms too.
+ * Each histogram is written by one thread, so dcm_hist_add() costs no lock and no
+ * shared cache line. The sum of several histograms is a histogram too.
  */
 #ifndef DCM_HIST_H
 #define DCM_HIST_H

@@ -65,7 +65,7 @@ static inline struct dcm_habit *habit_of(const struct dcm_vm *vm, u32 gfn)
 	return &vm->habit[gfn >> DCM_HABIT_SHIFT];
 }
 
-/* Lanes may race here: a lost update does no harm to what is learned. */
+/* Move a learned figure towards 255 or 0. If lanes race, a lost update does no harm. */
 static inline void dcm_learn(u8 *figure, bool yes)
 {
 	u8 v = READ_ONCE(*figure);
@@ -97,7 +97,7 @@ static const u8 dcm_from[DCM_NR_STATES] = {
 
 /**
  * dcm_state_set() - move a block to another state
- * @lane: whose counters an illegal move is counted in
+ * @lane: counts the move if it is illegal
  * @head: locked, or BUSY by the caller
  * @to: new state
  *
@@ -195,7 +195,7 @@ enum dcm_fetch_for {
 	DCM_FOR_WRITE,
 	DCM_FOR_PULL, /* its slab is being emptied */
 	DCM_FOR_AHEAD, /* its owner expects an access (ahead.c) */
-	DCM_FOR_STREAM, /* accesses in a row foretell one (stream.c) */
+	DCM_FOR_STREAM, /* a stream of accesses foretells one (stream.c) */
 };
 
 struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
@@ -251,8 +251,8 @@ u16 dcm_copies_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
 		    u16 lag);
 
 /*
- * Clean pages of a locked block that some open slot lacks, though others have
- * them; files may lack pages of @lag, of which all lag if the block goes.
+ * Clean pages of a locked block that are on some slot, but not on all open slots.
+ * @lag is dcm_lag_pages(); if these may lag, slots of files are not asked for.
  */
 static inline u16 dcm_pages_thin(const struct dcm_lane *lane, u32 head,
 				 unsigned int order, u16 lag)
@@ -278,14 +278,14 @@ void dcm_hint_trim(struct dcm_lane *lane);
 /* ahead.c */
 
 /**
- * struct dcm_ahead_want - pages that are to come before an access needs them
+ * struct dcm_ahead_want - a range of pages to bring in before an access needs them
  * @what: %DCM_FOR_AHEAD or %DCM_FOR_STREAM
- * @gfn: the page that is looked at
- * @from: the first of them
- * @end: behind the last
+ * @gfn: the next page to look at
+ * @from: first page of the range
+ * @end: first page past the range
  * @mark: a page to be left unmapped; or %DCM_NIL
- * @single: the rest of a page's block is not wanted
- * @alone: for ahead.c: the block was taken apart
+ * @single: of each block only the page @gfn is wanted, not the rest
+ * @alone: for ahead.c: the block was split, so bring in one page of it
  */
 struct dcm_ahead_want {
 	enum dcm_fetch_for what;
@@ -311,7 +311,7 @@ void dcm_stream_access(struct dcm_lane *lane, u32 gfn,
 u8 dcm_slots_begin(struct dcm_vm *vm, u32 gfn, u8 slots);
 void dcm_slots_end_each(struct dcm_extent *e, u8 slots);
 
-/* A write, or an I/O, on each of these slots has ended: there is at least one. */
+/* A write, or an I/O, has ended on each of these slots; @slots is not empty. */
 static inline void dcm_slots_end(struct dcm_vm *vm, u32 gfn, u8 slots)
 {
 	struct dcm_extent *e = extent_of(vm, gfn);
@@ -351,7 +351,7 @@ void dcm_lag_fill_ends(struct dcm_vm *vm, struct dcm_extent *e);
 void dcm_lag_forget(struct dcm_vm *vm, struct dcm_extent *e);
 
 /* sum.c */
-/* The extent's table; %NULL: there is none, or nothing is compared now. */
+/* The extent's table of sums; %NULL: it has none. */
 static inline u32 *dcm_sums_of(const struct dcm_vm *vm, u32 gfn)
 {
 	/* Pairs with dcm_extent_sums(). */
@@ -359,11 +359,11 @@ static inline u32 *dcm_sums_of(const struct dcm_vm *vm, u32 gfn)
 }
 
 /**
- * dcm_sums_soon() - a READ is about to be posted
+ * dcm_sums_soon() - prefetch the sums of pages that are about to be read
  * @vm: VM
  * @gfn: first page; its block is BUSY by the caller
  *
- * The pages' sums are in the cache when the READ has been answered.
+ * So they are in the CPU's cache when the READ has been answered.
  */
 static inline void dcm_sums_soon(const struct dcm_vm *vm, u32 gfn)
 {

@@ -65,19 +65,19 @@ struct dcm_slab_ref {
  * @bytes: length, a multiple of 4096, at most 64 KiB
  * @op: %DCM_IO_READ or %DCM_IO_WRITE
  * @zero: WRITE: all of @data is zero; a transport may send just that
- * @data: WRITE: the source, stable until completion. READ: before post()
- *	the destination; on completion where the bytes are, which is
- *	somewhere else under %DCM_TR_DIRECT
+ * @data: WRITE: the source, stable until completion. READ: before post() the
+ *	destination; on completion where the bytes are. That may be in the slab
+ *	itself, if the transport has %DCM_TR_DIRECT
  * @status: 0 or a negative errno, valid on completion: -EIO the donor refused,
  *	-ESTALE the slab is not ours any more, -ENOTCONN the connection broke.
- *	Of a WRITE that failed, any part may have happened; after -ENOTCONN the
- *	rest may happen later (doubt.c), after another error no more happens
+ *	If a WRITE failed, any part of it may have been done. After -ENOTCONN the
+ *	rest may still be done later (doubt.c), after another error it never is
  * @posted_ns: when it was posted, for latency counters; the core sets it, and a
  *	transport sets it again if it sends later than post()
  * @next: next of the completion list; the transport's while in flight
- * @owner: for the poster; no transport touches it
- * @kind: likewise; says what @owner is
- * @slot: likewise; which of the extent's slots @slab is in
+ * @owner: the poster's structure; no transport touches it
+ * @kind: the poster's, too; tells the type of @owner
+ * @slot: the poster's, too; which of the extent's slots @slab is in
  */
 struct dcm_io {
 	struct dcm_slab_ref *slab;

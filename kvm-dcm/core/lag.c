@@ -5,35 +5,36 @@
  * A donor's disk may be slower than the guest writes. So write-backs of an extent
  * that has slabs both in memory and in files may leave the files out: the frame
  * is free once the slabs in memory have the page. The files get it later, by
- * dcm_extent_fill(). Until then the page *lags*: it dies with the donors of memory.
- * Of the VM's pages lag_pages lag at most. While that many lag, write-backs go to the
- * files too, and clean pages that the files lack are written instead of dropped.
+ * dcm_extent_fill(). Until then the page *lags*: it is lost if the donors whose memory
+ * holds it die. At most lag_pages (a tunable) of the VM's pages lag. While that many
+ * do, write-backs go to the files too, and clean pages that the files lack are
+ * written instead of dropped.
  *
  *	direct --write-back--> memory: lags --fill--> memory, file
  *	                  '--- lag_pages do ------->  memory, file
  *
- * The count has room for a page before it may lag (dcm_lag_take()), and is never
- * too small. It is not exact: a page that comes back, or is discarded, stays
- * counted until the extent's next fill has ended. That fill has seen all pages
- * that were counted when it began; so these are taken off, and what it had to
- * leave is counted again.
+ * A page is counted before it lags (dcm_lag_take()), so the count is never too small.
+ * It may be too large: a page that comes back, or is discarded, stays counted until
+ * the extent's next fill has ended. That fill has seen all pages that were counted
+ * when it began. So those are subtracted, and the pages that it could not copy are
+ * counted again.
  *
  *	begin        old = lag
  *	a page left  lag += 1
  *	end          lag -= old
  *
- * infiniswap-nsdi17, 4.1, writes every page to the host's disk behind the remote
- * write too, without a bound on what it is behind.
+ * infiniswap-nsdi17, 4.1, also writes every page to the host's disk after the remote
+ * write, without a bound on how far the disk is behind.
  *
- * Pages of an extent that is thin need no count: the control plane knows that they
- * lack slabs, and has them filled.
+ * Pages of an extent whose @thin is set need not be counted: the client knows that
+ * they lack slabs, and fills it.
  *
- * Locking: pages are taken under their block's lock or BUSY, so a fill that began
- * later meets the block after that. @lag_old and @fill are the slab worker's.
+ * Locking: pages are counted while their block is locked or BUSY, so a fill that
+ * begins later looks at the block after that. @lag_old and @fill are the slab worker's.
  */
 #include "internal.h"
 
-/* The slots of files that write-backs of the extent may leave out. */
+/* Slots of files that write-backs may leave out: none if all open slots are files. */
 static u8 slots_lazy(const struct dcm_extent *e)
 {
 	u8 open = READ_ONCE(e->open), files = open & READ_ONCE(e->files);
@@ -41,7 +42,7 @@ static u8 slots_lazy(const struct dcm_extent *e)
 	return files != open ? files : 0;
 }
 
-/* Pages of a block that are on some slot, and not on all of @slots. */
+/* Pages of a block that are on some slot, but not on all of @slots. */
 static u16 pages_lack(const struct dcm_vm *vm, u32 head, unsigned int order,
 		      u8 slots)
 {
@@ -55,7 +56,7 @@ static u16 pages_lack(const struct dcm_vm *vm, u32 head, unsigned int order,
 }
 
 /**
- * dcm_lag_pages() - pages of a block that are on some slot, and not in all files
+ * dcm_lag_pages() - pages of a block that are on some slot, but not in all files
  * @vm: the VM
  * @head: the block, locked or BUSY
  * @order: its size
@@ -70,12 +71,13 @@ u16 dcm_lag_pages(const struct dcm_vm *vm, u32 head, unsigned int order)
 }
 
 /**
- * dcm_lag_left() - how many pages of a block may lag that a fill leaves now
+ * dcm_lag_left() - how many pages of a block may lag, if a fill can't copy them now
  * @vm: the VM
  * @head: the block, locked, perhaps BUSY by another lane
  * @order: its size
  *
- * That lane may have taken them before the fill began.
+ * A block that another lane writes back or evicts counts in full: that lane may have
+ * counted its pages before the fill began, and the fill's end subtracts those.
  */
 u32 dcm_lag_left(const struct dcm_vm *vm, u32 head, unsigned int order)
 {
@@ -104,8 +106,8 @@ u32 dcm_lag_left(const struct dcm_vm *vm, u32 head, unsigned int order)
  * @gfn: a page of the extent
  * @pages: how many pages would lag
  *
- * Only where another slot's donor is well, and lag_pages has room. To lag, pages
- * have to be taken then.
+ * None unless the donor of some other open slot is up, and lag_pages has room. A
+ * caller that leaves slots out must call dcm_lag_take(), which may still fail.
  */
 u8 dcm_lag_slots(const struct dcm_lane *lane, u32 gfn, u32 pages)
 {
@@ -131,7 +133,7 @@ static void lag_add(struct dcm_vm *vm, struct dcm_extent *e, u32 pages)
 }
 
 /**
- * dcm_lag_take() - pages of a block are going to lag
+ * dcm_lag_take() - count pages of a block that are going to lag
  * @vm: the VM
  * @gfn: a page of the block, which is locked or BUSY
  * @pages: how many
@@ -151,12 +153,13 @@ bool dcm_lag_take(struct dcm_vm *vm, u32 gfn, u32 pages)
 }
 
 /**
- * dcm_lag_drop() - may a block's bytes go, though pages of it are not in files?
+ * dcm_lag_drop() - may a block be dropped though files lack some of its pages?
  * @vm: the VM
  * @head: the block, locked or BUSY
- * @pages: these pages, dcm_lag_pages()
+ * @pages: the pages that files lack: dcm_lag_pages()
  *
- * Return: true: they lag now, or their extent is thin anyway.
+ * Return: true: yes; they are counted as lagging now, or their extent is thin and they
+ * need no count.
  */
 bool dcm_lag_drop(struct dcm_vm *vm, u32 head, u16 pages)
 {
@@ -167,12 +170,12 @@ bool dcm_lag_drop(struct dcm_vm *vm, u32 head, u16 pages)
 /* A fill of an extent begins. */
 void dcm_lag_fill_begins(struct dcm_extent *e)
 {
-	/* of a fill that was begun and is not over, the older count is right */
+	/* if an earlier pass did not end, keep its count: only that was surely seen */
 	if (!e->lag_old)
 		e->lag_old = (u64)atomic64_read(&e->lag);
 	/*
-	 * Whatever becomes thin from here on makes another pass. In one step: what
-	 * a lane has said before is not lost, nor what it says after.
+	 * A page that becomes thin from here on sets @thin again, which asks for
+	 * another pass. Test and clear in one step, so that no such mark is lost.
 	 */
 	if (cmpxchg(&e->thin, true, false))
 		WRITE_ONCE(e->fill, (u8)(e->fill | DCM_FILL_THIN));

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * move.c - pages that go from slot to slot: fill and drain; and for spread.c
+ * move.c - copy pages from slot to slot: fill, drain, and the operations of spread.c
  *
  * dcm_extent_fill() copies to each open slot the pages that it lacks: those of a
  * slab that was just attached, and thin ones. dcm_extent_drain() takes all pages
- * off one slot, so that its slab can be given back: a page that another slot has
- * too is only taken off; others are copied to the open slots, or where there is
- * none brought into direct memory (pulled).
+ * off one slot, so that its slab can be given back. If another slot has the page too,
+ * this slot just leaves its set; if not, the page is copied to the open slots, or if
+ * there are none brought into direct memory (pulled).
  *
  *	fill   slot 0   x x x x        x x x x        drain   x x x x      . . . .
  *	       slot 1   . x . x  --->  x x x x        of 0    . x x .  ->  x x x x
  *
- * Direct blocks need no copy: a fill makes their pages that a slot lacks dirty, so
- * they are written when they leave, to the slots that are open then. If they
- * stayed clean, eviction could drop them while the one donor that has them dies.
- * So page by page the work is done while the guest runs. The
- * paper's eviction (infiniswap-nsdi17, 4.4) drops the remote copy and falls back
- * on disk; here nothing is dropped.
+ * A fill skips direct blocks. Once it has ended (%DCM_FILL_DONE), eviction writes
+ * clean pages to the slots that lack them before it drops them (evict.c); else it could
+ * drop a page while the only donor that has it dies.
  *
- * One run of pages of a block, alike in what they need, is one operation: a READ
+ * All this goes on page by page while the guest runs. The paper's eviction
+ * (infiniswap-nsdi17, 4.4) drops the remote copy and falls back on disk; here nothing
+ * is dropped.
+ *
+ * An operation is for a run of adjacent pages of a block with the same set: a READ
  * from any slot that has them, then a WRITE to each slot that lacks them. The
  * block is BUSY meanwhile. Pages whose operation failed are found by the next pass.
  *
@@ -27,11 +28,11 @@
  */
 #include "internal.h"
 
-#define FILL_RUNS 2u /* at a time: faults wait behind them, a fill has time */
+#define FILL_RUNS 2u /* at a time: faults wait behind them, a fill is not urgent */
 
 /* ---- one run of pages ---- */
 
-/* The operation ends: slots that were written have the pages too. */
+/* The operation ends: the slots that were written well enter the pages' sets. */
 static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -62,7 +63,7 @@ static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m)
 	dcm_block_unbusy(lane, m->gfn, pd_order(pd_word(pd_of(vm, m->gfn))));
 }
 
-/* WRITE to the next slot, to one whose donor is well first. */
+/* WRITE to the next slot; slots whose donor is down come last. */
 static void move_write(struct dcm_lane *lane, struct dcm_move_op *m)
 {
 	int slot = dcm_slot_pick(lane, m->gfn, m->targets & (u8)~m->well);
@@ -82,7 +83,7 @@ static void move_write(struct dcm_lane *lane, struct dcm_move_op *m)
 	}
 }
 
-/* READ from the best slot that was not tried in vain. */
+/* READ from the best slot on which no READ has failed. */
 static void move_read(struct dcm_lane *lane, struct dcm_move_op *m)
 {
 	int slot, err;
@@ -106,8 +107,8 @@ static u16 page_run(unsigned int nr)
 }
 
 /*
- * Did the READ bring wrong bytes? They go nowhere. -EAGAIN: it is tried once more;
- * -EIO: that slot loses the pages.
+ * Did the READ bring wrong bytes? They are not written anywhere. -EAGAIN: read once
+ * more from the same slot; -EIO: the slot has left the pages' sets.
  */
 static int move_wrong(struct dcm_lane *lane, struct dcm_move_op *m)
 {
@@ -126,9 +127,10 @@ static int move_wrong(struct dcm_lane *lane, struct dcm_move_op *m)
 }
 
 /*
- * What a GC worker made of pages of the primary was read. Until it is written
- * elsewhere only the primary has it. (The READ still counts there, so
- * dcm_extent_lost() has not taken pages off it.)
+ * Pages that a GC worker changed were read from the primary. Until they are written
+ * elsewhere only the primary has them, so all other slots leave their sets. (The READ
+ * still counts in the primary's @inflight, so dcm_extent_lost() has not taken pages off
+ * it.)
  */
 static void move_changed(struct dcm_lane *lane, struct dcm_move_op *m)
 {
@@ -157,7 +159,7 @@ void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 		again = err == -EAGAIN;
 	}
 
-	/* Before the slot is let go: @targets still counts there. */
+	/* While the move still counts in the slots' @inflight. */
 	if (m->io.op == DCM_IO_WRITE && err == -ENOTCONN)
 		dcm_doubt_add(lane, m->gfn + m->first, page_run(m->nr), bit);
 	dcm_slot_io_end(lane->vm, m->gfn, m->io.slot);
@@ -226,11 +228,11 @@ enum step {
 };
 
 /**
- * struct run - pages of a block that need the same
+ * struct run - adjacent pages of a block that have the same set, and need a copy
  * @first: index of the first
  * @nr: how many
  * @at: their set
- * @more: there are others, which need something too
+ * @more: other pages of the block need a copy too
  */
 struct run {
 	u32 first;
@@ -282,8 +284,8 @@ static bool block_free(u32 w)
 }
 
 /*
- * Copy pages of a block to open slots that lack them. @left: how many may lag then,
- * if a part of it has to wait.
+ * Copy pages of a block to open slots that lack them. @left: out: how many pages may
+ * lag if the block, or a part of it, has to wait.
  */
 static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next,
 			    u32 *left)
@@ -298,7 +300,7 @@ static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next,
 
 	*next = head + (1u << order);
 	*left = dcm_lag_left(vm, head, order);
-	/* what slots lack of a direct block they get when it leaves: pages_owed() */
+	/* a direct block's thin pages are written when it leaves: pages_owed() */
 	if (wait || pd_state(pd_word(pd)) != DCM_NOTDIRECT) {
 		pd_unlock(pd);
 		return wait ? STEP_LATER : STEP_NEXT;
@@ -320,7 +322,7 @@ static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next,
 	return wait ? STEP_LATER : STEP_NEXT;
 }
 
-/* Bring a block into direct memory. Locked and not BUSY; not locked after. */
+/* Bring a block into direct memory. Locked and not BUSY; not locked on return. */
 static enum step block_pull(struct dcm_lane *lane, u32 head, unsigned int order,
 			    u32 *next)
 {
@@ -458,8 +460,8 @@ static int move_collect(struct dcm_lane *lane)
 }
 
 /*
- * Where the pages of slot @slot go. 0, and @pull: into direct memory, as there is
- * no other slot; -EAGAIN: a slab is wanted in the place of one that is gone.
+ * Decide where the pages of slot @slot go. 0, and @pull: out: into direct memory, as
+ * no other slot has a slab; -EAGAIN: to a slab that the extent must get first.
  */
 static int drain_where(struct dcm_vm *vm, u32 extent, int slot, bool *pull)
 {
@@ -480,7 +482,7 @@ static int drain_where(struct dcm_vm *vm, u32 extent, int slot, bool *pull)
 	return 0;
 }
 
-/* One batch of a drain. 0: the pass is at its end, and nothing was to be done. */
+/* One batch of a drain. 0: the pass has ended, and this batch had nothing to do. */
 static int drain_batch(struct dcm_lane *lane, u32 extent, u8 off, bool pull,
 		       u32 *cursor)
 {

@@ -39,17 +39,17 @@ enum dcm_fetch_state {
  * @hide: a page that should be left unmapped, a bit; 0: none
  * @pull: no access asked for the block: its slab is being emptied
  * @ahead: no access has asked for the block yet (ahead.c, stream.c)
- * @stream: of these, one of stream.c
+ * @stream: @ahead is set, and stream.c began the fetch
  * @write: the access that asked for the block is a write
  * @again: the block was evicted only recently
  * @hidden: out of install: pages left unmapped; ops->reveal() maps one
  * @buf: the pager's landing buffer, 64 KiB, for transports without
  *	%DCM_TR_DIRECT; the pager sets it once, when it makes the lane
  * @at: the extent's slots that hold the block
- * @tried: of these, slots that a READ failed on, since it last waited
- * @slot: which of them the block is read from
+ * @tried: of @at: slots on which a READ failed since the fetch last waited to retry
+ * @slot: of @at: the slot that the block is read from
  * @tries: READs that failed
- * @failed: a READ failed or brought wrong bytes, or its bytes went away
+ * @failed: a READ failed, brought wrong bytes, or gave bytes in a slab that was cut off
  * @reread: a READ brought wrong bytes from the last slot, and was tried again
  * @again_ns: when to try again
  * @t_fault: when the fault was taken
@@ -99,8 +99,9 @@ struct dcm_fetch {
  * @version_high: high bits
  * @tag: of its bytes
  *
- * 20 bytes, as with 32 bits of version and a tag of 16; but a page that is written
- * all the time would use up 32 bits in days.
+ * 20 bytes: 48 bits of version and a tag of 14 bytes. A version of 32 bits would leave
+ * 16 bytes for the tag, but a page that is written all the time would use it up in
+ * days.
  */
 struct dcm_seal {
 	u32 version;
@@ -117,7 +118,7 @@ static inline u64 dcm_seal_version(const struct dcm_seal *s)
 
 #define DCM_SEAL_NONCE 12u /* bytes */
 
-/* The nonce by which a page is sealed: its gfn and its version, little-endian. */
+/* Make the nonce that a page is sealed with: its gfn and its version, little-endian. */
 static inline void dcm_seal_nonce(u8 *nonce, u32 gfn, const struct dcm_seal *s)
 {
 	u64 version = dcm_seal_version(s);
@@ -181,16 +182,18 @@ struct dcm_unmap {
  *	page tables: there the core calls unmap and remap.
  * @wake: let every access waiting on these pages try again.
  * @zero_mask: which of the pages under @mask of a frame are all zero.
- * @sum: a sum of the bytes of page @page of @data, which is a READ's or what
- *	frame_data() gave; only where dcm_extent_sums() is used.
+ * @sum: compute a sum of the bytes of page @page of @data. @data is where a READ
+ *	landed, or an address of frame_data(). Only called if dcm_extent_sums() was.
  * @seal: encrypt a page, from a frame to another frame (addresses of frame_data()),
  *	by the VM's key and a nonce of @gfn and the version in @s; sets the tag. 0,
- *	or a negative errno. As @open only after dcm_vm_seal().
- * @open: the opposite, in place: page @page of @data, which is a READ's. 0, or
- *	-EBADMSG: these are not the bytes that were sealed so, and what is in their
- *	place must not be used. With @keep the sealed bytes stay.
+ *	or a negative errno. Like @open only called after dcm_vm_seal().
+ * @open: the opposite of @seal, in place: decrypt page @page of @data, where a READ
+ *	landed. 0, or -EBADMSG: the bytes do not match their seal, and what is left
+ *	in their place must not be used. With @keep the bytes are only checked and stay
+ *	encrypted.
  * @wrong: a donor gave wrong bytes for the pages under @pages, counted from @gfn;
- *	@lost of them no other donor has. For the log; as @sum or @open.
+ *	@lost of them no other donor has. For the log. Only called where @sum or @open
+ *	is.
  * @frame_data: address of page @page of a frame, for a WRITE.
  * @release: give a frame's memory back.
  * @discard: drop the content of @nr mapped pages, whole blocks: unmap and free

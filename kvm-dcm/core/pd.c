@@ -8,6 +8,7 @@
  * (dcm-tc18, algorithm 3). STRETCH holds the locks of both halves and REDUCE
  * those of all members while sizes change, so a size read under the lock of
  * the head it names is valid.
+ *
  * States (dcm-tc18, 3.2) and the moves between them:
  *
  *	          fetch                 demote               clean or zero
@@ -55,7 +56,7 @@ u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order)
 		unsigned int o = pd_order(pd_word(pd));
 		u32 inside = gfn & ((1u << o) - 1);
 
-		/* A block's descriptors are adjacent. */
+		/* pd - inside is the head: a block's descriptors are adjacent. */
 		pd_lock(pd - inside);
 		if (likely(pd_order(pd_word(pd)) == o)) {
 			*order = o;

@@ -69,9 +69,9 @@ enum dcm_where {
 #define PD_LOST 0x80000000 /* content went with its donors */
 
 /*
- * While a page is direct the bit of PD_WROTE says instead: it was re-referenced, and
- * has not been let off for that at the end of Inactive yet. When it has been,
- * PD_TOUCHED without PD_OBSERVED says so.
+ * While a page is direct PD_WROTE's bit has another meaning: the page was
+ * re-referenced, and has not had its second round in Inactive for that yet (fifo.c).
+ * Once it has had it, the page has PD_TOUCHED without PD_OBSERVED instead.
  */
 #define PD_AGAIN PD_WROTE
 
@@ -88,10 +88,10 @@ enum dcm_where {
  *	Writeback the index of its write-back descriptor, guarded by the
  *	block's lock
  * @next: next in the queue, as @prev; of a block in Writeback the lane of that
- *	descriptor; of any page of a NotDirect block when it was evicted
- *	(ghost.c); both guarded by the block's lock
- * @frame: of a head, Inactive or Writeback: the pager's handle of the bytes.
- *	In other states, and of other pages, for the pager's use; while
+ *	descriptor; of any page of a NotDirect block its ghost: when it was
+ *	evicted (ghost.c); both guarded by the block's lock
+ * @frame: of a head, Inactive or Writeback: the pager's handle of the bytes. Of a
+ *	mapped block, and of pages that are no head: for the pager's use. While
  *	NotDirect unused
  */
 struct dcm_pd {
@@ -114,7 +114,7 @@ static inline u8 pd_at(u32 w)
 	return (u8)((w & PD_AT) >> PD_AT_SHIFT);
 }
 
-/* Is the page on some slot, and not on all of @open? */
+/* Is the page on some slot, but not on all of @open? */
 static inline bool pd_lacks(u32 w, u8 open)
 {
 	return (w & PD_AT) && (open & (u8)~pd_at(w));
@@ -155,7 +155,7 @@ static inline void pd_clear(struct dcm_pd *pd, u32 bits)
 	atomic_andnot((int)bits, &pd->word);
 }
 
-/* A WRITE has ended: its effect comes before what is read of the page now. */
+/* A WRITE has ended. All it changed is seen by whoever sees the bit clear. */
 static inline void pd_landed(struct dcm_pd *pd)
 {
 	dcm_andnot_release(PD_INFLIGHT, &pd->word);

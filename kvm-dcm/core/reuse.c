@@ -1,42 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * reuse.c - how far apart the touches of a page are: what any budget would give
+ * reuse.c - how many fetches any other budget would cost, by a sample of pages
  *
- * Of a few pages every touch is noticed, however much of their blocks is direct.
- * The number of other pages that were touched since the last touch of the same
- * page is its *distance*; under LRU the page would be here if the budget were
- * larger than that. So a histogram of distances says how often pages would have
- * to be fetched with any budget, smaller ones too (Mattson, 1970), and a sample
- * of pages gives it nearly as well as all of them (SHARDS, FAST'15). The paper
- * (dcm-tc18) has nothing of the kind; it leaves the budget to the administrator.
+ * A few pages, the *sample*, are watched so that each touch of them is noticed,
+ * direct or not. The *distance* of a touch is the number of other pages that were
+ * touched since the last touch of the same page. Under LRU the page would still be
+ * direct if the budget were larger than that. So a histogram of distances says how
+ * often pages would have to be fetched with any budget, smaller ones too (Mattson,
+ * 1970), and a sample gives it nearly as well as all pages (SHARDS, FAST'15). The
+ * paper (dcm-tc18) has nothing of the kind; it leaves the budget to the administrator.
  *
  *	now                                                  longest ago
  *	[ touched | touched | . . . | watched | watched | . . . ]
  *	 <-- an eighth of the budget -->          each waits for a fault
  *
- * Sample: of each 64 KiB whose hash is below a bound, one page. So no block has
- * two, and one hash tells for a block; SHARDS takes pages, of which neighbours
- * tell the same. There is room for %DCM_WATCHED_MAX: when they are too many the
- * bound is halved, and pages above it are dropped. When they are few it is
- * doubled. A page counts for as many as the sample's rate at its last touch says.
+ * Sample: one page of each 64 KiB whose hash is below a bound. So no block has two
+ * sampled pages, and one hash tells whether a block has any. (SHARDS hashes pages, but
+ * neighbours would mostly tell the same.) The sample has room for %DCM_WATCHED_MAX
+ * pages: when it is full the bound is halved, and pages whose hash is above it are
+ * dropped; when it has few the bound is doubled. A sampled page stands for as many
+ * pages as the rate of the sample said at its last touch.
  *
- * Seeing touches: a page that is not direct faults, one that is mapped does not.
- * So pages of the sample are hidden (ops->hide) once an eighth of the budget was
- * touched after them; nearer touches are hits with any budget of interest. A page
- * that comes in with its block, not asked for, is left hidden at once. Each next
- * touch is then a cheap fault, ops->reveal. Before it was hidden a page may have
- * been touched unseen, and then its distance is less (distance_likely()). One that
- * the pager can't hide (pinned, part of a huge page) is tried again later, and
+ * Seeing touches: a touch of a page that is not direct faults, one of a mapped page
+ * does not. So a sampled page is hidden (ops->hide: unmapped, but direct) once pages of
+ * an eighth of the budget were touched after it; a nearer touch would be a hit with
+ * any budget of interest. A sampled page that comes in with its block, but was not
+ * asked for, is left unmapped at once. The next touch of a hidden page is a cheap
+ * fault, which ops->reveal resolves. Before a page was hidden it may have been touched
+ * unseen, which makes the distance of its next touch less (distance_likely()). A page
+ * that the pager can't hide (pinned, part of a huge page) is tried again later, and
  * counted as *blind*.
  *
- * Bound: the tunable `reuse` hides a second, and one for 64 fetches. When that is
- * not enough the sample is halved. With few pages left, or when that is not quick
- * enough, the sample rests: nothing is hidden or counted until two seconds' hides
- * are saved, and then each page's second touch is the first that counts.
+ * Cost: as many pages may be hidden as the tunable `reuse` says a second, and one for
+ * each 64 fetches. When that is not enough, the sample is halved. When it has few pages
+ * left, or halving is too slow, the sample rests: no page is hidden and no touch is
+ * counted until two seconds' worth may be hidden. After a rest, the first touch of
+ * each page only gives it its place in the order of touches; its next one counts.
  * Pagers without ops->hide have no sample.
  *
  * Locking: one lock, which faults only try; a touch that finds it taken is not
- * counted. No block's lock is taken under it, or the other way round.
+ * counted. No block's lock is taken while it is held, nor is it taken under one.
  */
 #include "internal.h"
 #include "watched.h"
@@ -44,7 +47,7 @@
 #define SHIFT_MAX 24u
 #define NEAR_SHARE 8 /* pages are hidden after 1/8 of the budget */
 #define FEW 128u /* with so few pages the sample is not halved */
-#define BURST 2 /* seconds: what may be hidden is saved for so long */
+#define BURST 2 /* unused hides are saved up, to this many seconds' worth */
 #define TICK_NS (100ull * 1000 * 1000)
 #define TICK_MIN_NS (5ull * 1000 * 1000)
 #define WINDOW_NS (1000ull * 1000 * 1000)
@@ -53,28 +56,28 @@
 #define BATCHES 16u /* a tick */
 #define PAUSE_TICKS 16u
 #define VERIFY_TICKS 64u
-#define LIKELY 4 /* times the budget: pages that are used, to begin with */
+#define LIKELY 4 /* first guess: the guest uses 4 times the budget */
 #define CALM_WINDOWS 4u /* without a halving, before the bound is doubled */
 
 /**
  * struct dcm_reuse - a VM's sample
  * @lock: guards all but @hides and @tokens
  * @shift: rate: one page of 2^@shift * 64 KiB
- * @watched: its pages
- * @passed: pages that touches counted for since the last tick
- * @unknown: touches of pages that have content, and whose last touch is not known
- * @distance: touches by distance in pages; counts are scaled, too
+ * @watched: the pages of the sample
+ * @passed: touches since the last tick, scaled by the rate
+ * @unknown: touches of pages that have content, but whose last touch is not known
+ * @distance: touches by distance in pages; scaled by the rate
  * @hides: pages hidden since the last tick
- * @tokens: how many more may be
- * @used: pages hidden in this window
- * @resting: no page is hidden until enough may be
- * @rested_ns: for how long in all, until the last tick
+ * @tokens: how many more pages may be hidden now
+ * @used: pages hidden in this window (of a second)
+ * @resting: the sample rests until @tokens are saved up
+ * @rested_ns: for how long it has rested in all, until the last tick
  * @calm: windows since the rate was halved
  * @window_ns: when the window began
- * @missing: fetches until the last tick
- * @tick_ns: last tick
- * @next_ns: next tick
- * @ticks: of them
+ * @missing: fetches counted until the last tick
+ * @tick_ns: time of the last tick
+ * @next_ns: time of the next tick
+ * @ticks: number of ticks so far
  */
 struct dcm_reuse {
 	spinlock_t lock;
@@ -109,7 +112,7 @@ static void rate_set(struct dcm_vm *vm, u32 shift)
 	WRITE_ONCE(vm->reuse_below, 1ull << (32 - shift));
 }
 
-/* Half of the sample, or a little more or less, goes. */
+/* Halve the rate: about half of the sample's pages are dropped. */
 static void rate_halve(struct dcm_vm *vm)
 {
 	struct dcm_reuse *r = vm->reuse;
@@ -142,13 +145,15 @@ static void page_add(struct dcm_vm *vm, u32 gfn)
 		dcm_watched_add(&r->watched, gfn, pages_of(r->shift));
 }
 
-/* ---- what faults say ---- */
+/* ---- touches ---- */
 
 /*
- * A page was touched when @pages others had been touched since its last touch that was
- * seen. It was not watched until @near of them. If touches come at random, the time
- * that it was watched in vain, @pages - @near, says how often: a page that is then
- * touched soon was likely touched before, too. 1 - e^-x is x / (1 + x/2 + x^2/12).
+ * Estimate a touch's distance. Since the last touch of the page that was seen, @pages
+ * others were touched; it was not hidden until @near of them were, so a touch in that
+ * time went unseen. If its touches come at random, the rest, @pages - @near, tells how
+ * often: a page that is touched soon after it was hidden was likely touched before,
+ * too, and then the distance is less than @pages. 1 - e^-x is taken as
+ * x / (1 + x/2 + x^2/12).
  */
 static u64 distance_likely(u64 pages, u64 near)
 {
@@ -161,7 +166,7 @@ static u64 distance_likely(u64 pages, u64 near)
 }
 
 /**
- * dcm_reuse_touched() - an access to a page of the sample has come here
+ * dcm_reuse_touched() - an access to a page of the sample has faulted
  * @lane: caller's lane
  * @gfn: the page
  */
@@ -181,7 +186,7 @@ void dcm_reuse_touched(struct dcm_lane *lane, u32 gfn)
 	r->passed += counts;
 	p = dcm_watched_find(&r->watched, gfn);
 	if (!p) {
-		/* not of a page that is new: it has no last touch */
+		/* a new page has had no touch before, so none is unknown */
 		if (pd_word(pd_of(vm, gfn)) & PD_AT)
 			WRITE_ONCE(r->unknown, r->unknown + counts);
 		page_add(vm, gfn);
@@ -200,7 +205,7 @@ void dcm_reuse_touched(struct dcm_lane *lane, u32 gfn)
  * dcm_reuse_mapped() - a page of the sample was mapped though nobody asked for it
  * @lane: caller's lane
  * @gfn: the page
- * @fresh: it is new, and counts as touched: it came beside one that was
+ * @fresh: it was never written; count it as touched, as a page beside it was
  */
 void dcm_reuse_mapped(struct dcm_lane *lane, u32 gfn, bool fresh)
 {
@@ -221,7 +226,7 @@ void dcm_reuse_mapped(struct dcm_lane *lane, u32 gfn, bool fresh)
 	spin_unlock(&r->lock);
 }
 
-/* A page of the sample has no content any more. */
+/* A page of the sample was discarded: watch it no more. */
 void dcm_reuse_forget(struct dcm_vm *vm, u32 gfn)
 {
 	struct dcm_reuse *r = vm->reuse;
@@ -242,11 +247,11 @@ static void hide_count(struct dcm_lane *lane)
 }
 
 /**
- * dcm_reuse_hide() - may pages come in hidden?
+ * dcm_reuse_hide() - may a page of the sample come in hidden?
  * @lane: caller's lane
- * @mask: dcm_reuse_mask()
+ * @mask: the page: dcm_reuse_mask()
  *
- * Return: @mask, or 0: enough were hidden lately.
+ * Return: @mask; or 0: no more may be hidden now.
  */
 u16 dcm_reuse_hide(struct dcm_lane *lane, u16 mask)
 {
@@ -265,8 +270,9 @@ u16 dcm_reuse_hide(struct dcm_lane *lane, u16 mask)
 /* ---- the tick ---- */
 
 /*
- * Hide a page, so that the next access to it is a fault. 1: that is so already.
- * A page that was mapped, and is not known to be unused, counts as used.
+ * Hide a page, so that the next access to it is a fault. 0; 1: it is not mapped, so
+ * that is so already; or a negative errno. Whether it was touched while it was mapped
+ * is not known: it counts as touched.
  */
 static int page_hide(struct dcm_lane *lane, u32 gfn)
 {
@@ -299,7 +305,10 @@ static int page_hide(struct dcm_lane *lane, u32 gfn)
 	return r;
 }
 
-/* Up to @most pages that are far enough, and not hidden; they are from here on. */
+/*
+ * Take up to @most pages that are due to be hidden: an eighth of the budget was touched
+ * after them. They count as hidden from here on.
+ */
 static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most, bool tick)
 {
 	struct dcm_reuse *r = vm->reuse;
@@ -339,7 +348,7 @@ static void batch_failed(struct dcm_reuse *r, u32 gfn)
 	spin_unlock(&r->lock);
 }
 
-/* How many more may be hidden now, at most a batch. */
+/* How many more pages may be hidden now, at most a batch. */
 static u32 hides_left(const struct dcm_reuse *r)
 {
 	s64 left = atomic64_read(&r->tokens);
@@ -348,8 +357,8 @@ static u32 hides_left(const struct dcm_reuse *r)
 }
 
 /*
- * From here on pages are hidden again. In which order they were touched before
- * is not known; what matters is only the order since.
+ * The sample has rested: pages are hidden again. Touches during the rest went unseen,
+ * so the next touch of each page is not counted (@missed).
  */
 static void rest_end(struct dcm_reuse *r)
 {
@@ -366,7 +375,7 @@ static void rest_end(struct dcm_reuse *r)
 	}
 }
 
-/* Hide what is due. */
+/* Hide the pages that are due, as far as @tokens allow. */
 static void pages_hide(struct dcm_lane *lane)
 {
 	struct dcm_reuse *r = lane->vm->reuse;
@@ -377,7 +386,7 @@ static void pages_hide(struct dcm_lane *lane)
 		spin_lock(&r->lock);
 		n = batch_take(lane->vm, gfn, max(room, 1u), !b);
 		if (n && !room) {
-			/* that one would be too many */
+			/* pages are due, but none may be hidden: rest */
 			dcm_watched_find(&r->watched, gfn[0])->hidden = false;
 			WRITE_ONCE(r->resting, true);
 			n = 0;
@@ -407,8 +416,8 @@ static u64 fetches_count(const struct dcm_vm *vm)
 }
 
 /*
- * Allow pages to be hidden: @most a second, and one for 64 fetches. As soon as these
- * are used up faster, half of the sample is given up.
+ * Allow more pages to be hidden: @most a second, and one for 64 fetches. If they are
+ * used up faster than that, halve the sample.
  */
 static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)
 {
@@ -431,7 +440,7 @@ static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)
 	}
 }
 
-/* A second is over. If it took little, more pages can be watched. */
+/* A second is over. If few pages were hidden in it, double the sample's rate. */
 static void window_end(struct dcm_vm *vm, u64 now, u64 most)
 {
 	struct dcm_reuse *r = vm->reuse;
@@ -445,8 +454,8 @@ static void window_end(struct dcm_vm *vm, u64 now, u64 most)
 }
 
 /*
- * Under the lock. How long until the next tick: while 1/16 of the budget passes.
- * Later and later while nothing is touched that is not near.
+ * How long until the next tick: about as long as it takes to touch 1/16 of the budget.
+ * While no touch is seen, twice as long each time, up to a second. Under the lock.
  */
 static u64 tick_after(const struct dcm_vm *vm, u64 took)
 {
@@ -507,7 +516,7 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 
 /* ---- life ---- */
 
-/* The rate by which a sample of @pages pages needs half of the room. */
+/* The @shift with which @pages pages of the guest fill half of the sample's room. */
 static u32 shift_for(u64 pages)
 {
 	u32 shift = 0;
@@ -517,7 +526,7 @@ static u32 shift_for(u64 pages)
 	return shift;
 }
 
-/* Without ops->hide touches of mapped pages would not be seen. */
+/* Without ops->hide there is no sample: touches of mapped pages can't be seen. */
 bool dcm_reuse_init(struct dcm_vm *vm, u64 budget)
 {
 	struct dcm_reuse *r;

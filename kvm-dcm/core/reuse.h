@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * reuse.h - which pages are watched for when they are touched again (reuse.c)
+ * reuse.h - is a page one of the sample whose touches are watched? (reuse.c)
  */
 #ifndef DCM_CORE_REUSE_H
 #define DCM_CORE_REUSE_H
@@ -20,9 +20,9 @@ static inline u32 dcm_reuse_hash(u32 group)
 /**
  * dcm_reuse_page() - the watched page of the 64 KiB that a page is in
  * @vm: the VM
- * @gfn: any page of these
+ * @gfn: any page of the 64 KiB
  *
- * Return: the page, perhaps @gfn itself; %DCM_NIL: none is.
+ * Return: the page, perhaps @gfn itself; %DCM_NIL: none of them is watched.
  */
 static inline u32 dcm_reuse_page(const struct dcm_vm *vm, u32 gfn)
 {
@@ -34,13 +34,13 @@ static inline u32 dcm_reuse_page(const struct dcm_vm *vm, u32 gfn)
 	return likely(gfn < vm->nr_pages) ? gfn : DCM_NIL;
 }
 
-/* The watched page of a block, if it is not @not: a bit, counted from @head. */
+/* The watched page of a block, as a bit counted from @head; 0: it has none, or @not. */
 static inline u16 dcm_reuse_mask(const struct dcm_vm *vm, u32 head,
 				 unsigned int order, u32 not )
 {
 	u32 gfn;
 
-	/* most blocks that are missed are this one page */
+	/* most missed blocks are the one page that was asked for */
 	if (!order && head == not )
 		return 0;
 	gfn = dcm_reuse_page(vm, head);
@@ -55,7 +55,7 @@ void dcm_reuse_mapped(struct dcm_lane *lane, u32 gfn, bool fresh);
 void dcm_reuse_forget(struct dcm_vm *vm, u32 gfn);
 u16 dcm_reuse_hide(struct dcm_lane *lane, u16 mask);
 
-/* An access to a page has come here. */
+/* An access to a page has faulted: count the touch if the page is of the sample. */
 static inline void dcm_reuse_touch(struct dcm_lane *lane, u32 gfn)
 {
 	if (unlikely(dcm_reuse_page(lane->vm, gfn) == gfn))

@@ -4,36 +4,36 @@
  *
  * In a sealed VM each page is encrypted and authenticated (AES-256-GCM, by the
  * pager) before it leaves. A donor has the sealed bytes only. The page's *seal*,
- * a version and a tag, stays in this host's memory, and the VM's key in the
- * pager's: so bytes that a donor changed, another page's, and the page's own of an
- * earlier time do not open. wrong.c says what happens then. (None of the papers
- * encrypts.)
+ * a version and a tag, stays in this host's memory; the pager has the VM's key. If a
+ * donor changes the bytes, or gives those of another page or of an earlier time, they
+ * do not open (fail authentication). wrong.c says what happens then. (None of the
+ * papers encrypts.)
  *
  *	write-back   version++, tag := seal(frame -> wb->sealed)   (before WRITE)
  *	READ         opens where it landed                         -> mapped
  *	             does not open                                 -> wrong
- *	fill, drain  looked at, and carried on as it is
+ *	fill, drain  checked, and copied as it is, still sealed
  *
- * A nonce is the gfn and the version, and the version counts every sealing, also
- * of a write-back that fails or is cancelled: no nonce comes twice. It has 48 bits.
- * One page can't be sealed so often: at a microsecond each that is nine years of
- * nothing else. If it were, or if the pager can't encrypt, the write-back fails, and
+ * A nonce is the gfn and the version. Every sealing takes the next version, also one
+ * of a write-back that fails or is cancelled, so no nonce is used twice. A version has
+ * 48 bits: at a microsecond for each sealing they last nine years for one page. If a
+ * page's versions are used up, or if the pager can't encrypt, the write-back fails, and
  * the page stays in this host.
  *
  * There is one seal for all slots of a page's set. So a page that is written gets
  * other bytes on all open slots: a clean page that some slot lacks becomes dirty
  * first (dcm_seals_set()).
  *
- * Invariant: a page that is not dirty has on every slot of its set the bytes of its
- * seal. The seal of a dirty page may be newer than they are; such a page is not read
- * from a slot before a write-back that went well.
+ * Invariant: if a page is not dirty, every slot of its set has the bytes that its seal
+ * opens. The seal of a dirty page may be newer than the bytes on its slots; such a page
+ * is read from a slot only after a write-back that went well.
  *
  * A page that is all zero is not written, and needs no seal: donors learn which
  * pages these are, as they learn which pages are used, and when.
  *
- * Locking: a page's seal is the lane's that has its block BUSY. An extent's table is
- * there for good before its first slab, and a VM is sealed for good before it has a
- * slab.
+ * Locking: a page's seal belongs to the lane that has its block BUSY. An extent gets
+ * its table before its first slab and keeps it; a VM is sealed before it has a slab,
+ * and stays sealed.
  */
 #include "internal.h"
 
@@ -68,7 +68,7 @@ static int page_seal(struct dcm_lane *lane, const struct dcm_wb *wb, u32 i)
  * @lane: caller's lane
  * @wb: its frame, pages and @clean are set; the block is BUSY by the caller
  *
- * No page is clean then.
+ * Clean pages become dirty, as they are written with other bytes: @clean is 0 then.
  *
  * Return: false: one could not be sealed, and none may be written.
  */
@@ -111,7 +111,7 @@ u16 dcm_seals_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 
 void dcm_vm_seal(struct dcm_vm *vm)
 {
-	/* Lanes look at it where they have seen a slab: dcm_extent_attach(). */
+	/* No barrier: lanes look at it after they saw a slab: dcm_extent_attach(). */
 	WRITE_ONCE(vm->sealed, true);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * slot.c - the slots of an extent: which to write to, which to read from; I/O
+ * slot.c - the slots of an extent: choose those to write to and to read from; I/O
  *
  * An extent has slots for slabs, and each page has a set: the slots that hold
  * its content. A write-back goes to every open slot. A page may be read from
- * any slot of its set; the nearest is taken, and of equally near ones another
- * for each 64 KiB, so that all of them share the work.
+ * any slot of its set. The nearest one is read; if several are equally near, they
+ * take turns by 64 KiB of the VM, so that they share the load.
  *
  * Each lane has connections of its own. When its connection to a donor has
  * failed, and nothing has gone well there since, that donor is *down* for the
@@ -22,15 +22,15 @@
  * Locking: slab pointers, open and gone are written by the slab worker
  * alone. A lane counts an I/O before it looks at gone (a write-back: open);
  * the slab worker changes the bit before it looks at the count: once the bit
- * is changed and the count is zero, no lane posts (or writes) any more. Which
- * donors are down each lane knows for itself.
+ * is changed and the count is zero, no lane posts (or writes) any more. Each lane
+ * has its own record of which donors are down.
  */
 #include "internal.h"
 
 #define MS 1000000ull
 #define PROBE_NS (100 * MS)
 
-/* Begin I/O, or a write-back, on each of these slots. */
+/* Count an I/O, or a write-back, that begins on each of these slots. */
 static void slots_count(struct dcm_extent *e, u8 slots)
 {
 	for (; slots; slots &= slots - 1)
@@ -48,12 +48,12 @@ void dcm_slots_end_each(struct dcm_extent *e, u8 slots)
  * dcm_slots_begin() - begin to write pages of an extent
  * @vm: the VM
  * @gfn: a page of the extent
- * @slots: where to
+ * @slots: the slots to write to
  *
- * Counts as one I/O on each slot until dcm_slots_end(), so that a slot with a
- * write that has not set its pages' bits yet is never taken for empty.
+ * Counts as one I/O on each slot until dcm_slots_end(). So a slot is not taken for
+ * empty while a write to it has not yet set its bit in the pages' sets.
  *
- * Return: those of @slots that are open; only on these it has begun.
+ * Return: those of @slots that are open; the write has begun only on these.
  */
 u8 dcm_slots_begin(struct dcm_vm *vm, u32 gfn, u8 slots)
 {
@@ -61,7 +61,7 @@ u8 dcm_slots_begin(struct dcm_vm *vm, u32 gfn, u8 slots)
 	u8 open;
 
 	slots_count(e, slots);
-	/* dcm_extent_attach(), dcm_extent_drain(), dcm_extent_lost() */
+	/* Pairs with dcm_extent_attach(), dcm_extent_drain(), dcm_extent_lost(). */
 	open = slots & smp_load_acquire(&e->open);
 	if (unlikely(open != slots))
 		dcm_slots_end_each(e, slots & (u8)~open);
@@ -99,12 +99,12 @@ int dcm_slot_primary(const struct dcm_extent *e)
 }
 
 /**
- * dcm_primary_bits() - the bits of a page's set that a GC worker needs
+ * dcm_primary_bits() - the primary, as a mask of a page's set
  * @vm: the VM
  * @gfn: a page of the extent
  *
- * Return: the bit of the primary; with no open slot the bits of all slots: then it does
- * not matter where the page is, as no worker can be used.
+ * Return: the bit of the primary. With no open slot there is no primary and no worker
+ * can be used: then the bits of all slots, so that a page on any slot will do.
  */
 u32 dcm_primary_bits(const struct dcm_vm *vm, u32 gfn)
 {
@@ -115,7 +115,7 @@ u32 dcm_primary_bits(const struct dcm_vm *vm, u32 gfn)
 
 /* ---- donors that are down ---- */
 
-/* The lane's connection to a donor failed. */
+/* The lane's connection to a donor failed: note that it is down, and since when. */
 void dcm_lane_down(struct dcm_lane *lane, u32 peer)
 {
 	u64 now = lane->vm->ops->now_ns();
@@ -128,8 +128,8 @@ void dcm_lane_down(struct dcm_lane *lane, u32 peer)
 }
 
 /*
- * Is it worth to write to a slot? If its donor is down, only now and then, to
- * notice that it is back.
+ * Should the lane write to this donor? If it is down, only once in %PROBE_NS, to notice
+ * that it is back.
  */
 static bool slot_well(struct dcm_lane *lane, u32 peer, u64 now)
 {
@@ -167,7 +167,7 @@ u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots)
 	return well;
 }
 
-/* Is a donor of these slots down, and for less than thin_after? */
+/* Has the donor of one of these slots been down for less than thin_after? */
 bool dcm_slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots)
 {
 	const struct dcm_extent *e = extent_of(lane->vm, gfn);
@@ -216,12 +216,12 @@ static u8 slots_leave(struct dcm_lane *lane, u32 gfn, u8 slots, int *err)
 }
 
 /**
- * dcm_slots_target() - begin a write-back, and say where it goes
+ * dcm_slots_target() - begin a write-back, and choose the slots to write to
  * @lane: caller's lane
  * @gfn: a page of the block
- * @leave: slots that it does not go to (lag.c)
- * @err: out: why there is none: -ENODEV no slot is open; -EBUSY a donor is down,
- *	but not for long
+ * @leave: slots to leave out (lag.c)
+ * @err: out: why there is none: -ENODEV no slot is open; -EBUSY a donor has been down
+ *	for less than thin_after
  *
  * Return: slots, at least one; end it by dcm_slots_end(). 0: none.
  */
@@ -241,7 +241,7 @@ u8 dcm_slots_target(struct dcm_lane *lane, u32 gfn, u8 leave, int *err)
 
 /* ---- reading ---- */
 
-/* The slots among @slots whose slab is as good to read from as any. */
+/* Of @slots, those that are best to read from: donor not down, slab nearest. */
 static u8 slots_best(const struct dcm_lane *lane, const struct dcm_extent *e,
 		     u8 slots)
 {
@@ -268,7 +268,7 @@ static u8 slots_best(const struct dcm_lane *lane, const struct dcm_extent *e,
  * dcm_slot_pick() - choose the slot to read a block from
  * @lane: caller's lane
  * @gfn: a page of it; the block is BUSY by the caller
- * @slots: slots that hold it, and were not tried in vain
+ * @slots: slots that hold it, and on which no READ has failed
  *
  * Return: a slot, or -1: all are gone.
  */
@@ -294,7 +294,7 @@ int dcm_slot_pick(const struct dcm_lane *lane, u32 gfn, u8 slots)
 /**
  * dcm_slot_io() - post an I/O on the slab under a page
  * @lane: caller's lane
- * @gfn: first page of the I/O; if it is read, its set tells of the whole I/O
+ * @gfn: first page of the I/O; to be read, it must have @slot in its set
  * @slot: which of the extent's slots
  * @io: op, bytes, data, owner and posted_ns set
  *
@@ -315,7 +315,7 @@ int dcm_slot_io(struct dcm_lane *lane, u32 gfn, u8 slot, struct dcm_io *io)
 	io->slab = smp_load_acquire(&e->slot[slot].slab);
 	if ((gone >> slot & 1) || !io->slab)
 		goto fail;
-	/* Nor was the slab lost, and its slot used again. */
+	/* The slot may have another slab since: then the page is not on it. */
 	if (io->op == DCM_IO_READ &&
 	    !(pd_at(pd_word(pd_of(vm, gfn))) >> slot & 1))
 		goto fail;

@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * spread.c - pages that a GC worker of a donor changed, where they have copies
+ * spread.c - copy pages that a GC worker changed to their extents' other slabs
  *
- * A worker that moves objects, or updates references, writes to one slab of an
- * extent, the primary (dcm_slot_primary()). The pager keeps accesses out of the
- * range meanwhile, dcm_sync() has seen to it that the primary has all of it and that
- * none of it is here, and no fill or drain of the extent begins. All pages keep
- * their sets: those of the copies are what was there before. Then
+ * A GC worker that moves objects, or updates references, writes to one slab of an
+ * extent, the primary (dcm_slot_primary()). Before it begins, dcm_sync() has written
+ * all pages of the range to the primary, and none is direct. While it works the pager
+ * keeps accesses out of the range, and no fill or drain of the extent begins. The
+ * pages' sets stay as they are, though only the primary has the worker's changes; the
+ * other slots have the pages as they were before. Afterwards the pager calls one of
  *
  *	dcm_spread()	the worker has ended well: each page is read from the
  *			primary and written to the other open slots
- *	dcm_revert()	else, if the primary's donor may be dead: pages leave the primary,
- *			if another slot has them
- *	dcm_keep()	else: pages leave the others
+ *	dcm_revert()	the worker failed, or spreading did, and the primary's donor may
+ *			be dead: the primary leaves the sets of pages that others have
+ *	dcm_keep()	as dcm_revert(), but the primary's donor is alive: the other
+ *			slots leave the sets
  *
  *	page        the worker   spread:    READ      WRITEs ended
  *	{P, C}      changes P               {P}       {P, C}, or {P}: thin
  *	            of P's donor revert:    {C}: thin; a fill makes it {P, C} again
  *	                         keep:      {P}: thin, likewise
  *
- * So when the primary's donor dies, at any time, a page is on the copies as it was
- * before, or, once it was spread, as the worker left it. It is on the primary alone
- * only while its own WRITEs are under way. Whether a mixture of the two is right is
- * for the caller to know: what donors write can be done again.
+ * So whenever the primary's donor dies, the other slots have each page either as it
+ * was before, or, if it was spread, as the worker left it. A page is on the primary
+ * alone only while its own WRITEs are under way. The caller must cope with a mixture of
+ * old and new pages; it can, as a worker's changes can be made again.
  *
- * A worker's bytes have no sum until they are spread, and are compared with none. If
- * they have the sum that the page had, it did not change, and is not written.
- * semeru-osdi20 and mako-pldi22 have no copies.
+ * Bytes that a worker wrote have no sum until they are spread, so that READ is not
+ * checked. If their sum is the one that the page had, the worker did not change it, and
+ * it is not written. semeru-osdi20 and mako-pldi22 have no copies.
  *
  * Locking: operations belong to a lane whose fetches' buffers they use, as in
  * move.c.
@@ -40,7 +42,7 @@ static bool lane_rests(struct dcm_lane *lane)
 	return !lane->move.left && !lane->nr_fetch;
 }
 
-/* The first page that has to be done again; @gfn: there is none. */
+/* Where to go on: at the first page that has to be done again, or at @gfn. */
 static u64 failed_take(struct dcm_move *mv, u64 gfn)
 {
 	gfn = min(gfn, (u64)mv->failed);
@@ -48,7 +50,7 @@ static u64 failed_take(struct dcm_move *mv, u64 gfn)
 	return gfn;
 }
 
-/* No page of an extent with one slab has copies: where the next extent begins. */
+/* Skip an extent that has one slab, as there is nothing to spread. */
 static u64 extent_alone(const struct dcm_vm *vm, u64 gfn)
 {
 	u8 used = READ_ONCE(extent_of(vm, (u32)gfn)->used);
@@ -58,7 +60,7 @@ static u64 extent_alone(const struct dcm_vm *vm, u64 gfn)
 	return ((gfn >> vm->extent_shift) + 1) << vm->extent_shift;
 }
 
-/* The primary alone has what it holds of the page, and nobody has summed it. */
+/* Leave the page on the primary alone, without a sum; its extent is thin then. */
 static void page_alone(struct dcm_lane *lane, u32 gfn, u32 primary)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -70,7 +72,7 @@ static void page_alone(struct dcm_lane *lane, u32 gfn, u32 primary)
 		WRITE_ONCE(extent_of(vm, gfn)->thin, true);
 }
 
-/* Pages of the range that the primary has, and a WRITE may still land on. */
+/* Has the range a page that the primary has and on which a WRITE may still land? */
 static bool range_doubtful(const struct dcm_vm *vm, u32 gfn, u32 end,
 			   u32 primary)
 {
@@ -81,8 +83,9 @@ static bool range_doubtful(const struct dcm_vm *vm, u32 gfn, u32 end,
 }
 
 /*
- * Pages from @gfn on that can be spread by one operation: their number. Those
- * before the first of them need none.
+ * Find the next run of pages that one operation can spread: moves @gfn to its first
+ * page, and returns the number of pages. Pages that can't be written elsewhere now stay
+ * on the primary alone.
  */
 static u32 run_find(struct dcm_lane *lane, u32 *gfn, u32 end, u32 primary,
 		    bool targets)
@@ -96,7 +99,7 @@ static u32 run_find(struct dcm_lane *lane, u32 *gfn, u32 end, u32 primary,
 		u32 w = pd_word(pd);
 		bool needs = w & primary;
 
-		/* no WRITE while one may still land */
+		/* no slot to write to, or an older WRITE may land on top of ours */
 		if (needs && (!targets || pd_inflight(pd))) {
 			page_alone(lane, i, primary);
 			needs = false;
@@ -114,8 +117,8 @@ static u32 run_find(struct dcm_lane *lane, u32 *gfn, u32 end, u32 primary,
 }
 
 /*
- * Spread pages of a block, those of one set at a time. True, and @next: where to go
- * on; false: it has to wait.
+ * Spread the first pages of a block that have the same set. True: go on at @next;
+ * false: the block has to wait, try again.
  */
 static bool block_spread(struct dcm_lane *lane, u32 gfn, u64 end, u64 *next)
 {
@@ -135,7 +138,7 @@ static bool block_spread(struct dcm_lane *lane, u32 gfn, u64 end, u64 *next)
 		pd_unlock(pd_of(vm, head));
 		return false;
 	}
-	/* what is here was brought in, or made, by someone else */
+	/* direct in spite of the freeze: its content is not the worker's */
 	if (pd_state(w) != DCM_NOTDIRECT || primary == PD_AT) {
 		pd_unlock(pd_of(vm, head));
 		return true;
@@ -143,7 +146,7 @@ static bool block_spread(struct dcm_lane *lane, u32 gfn, u64 end, u64 *next)
 	after = (u32)min((u64)after, end);
 	what.targets = dcm_slots_well(lane, head, others);
 	left = others & (u8)~what.targets;
-	/* as a write-back: a donor may be back soon, or welcome the lane again */
+	/* as a write-back: wait for a donor that may be back soon, or a fence */
 	if (left ? dcm_slots_wait(lane, head, left) :
 		   others && range_doubtful(vm, gfn, after, primary)) {
 		pd_unlock(pd_of(vm, head));
@@ -163,7 +166,7 @@ static bool block_spread(struct dcm_lane *lane, u32 gfn, u64 end, u64 *next)
 	*next = gfn + nr;
 	if (dcm_move_start(lane, &what))
 		return true;
-	/* the targets have just been closed: look again */
+	/* all targets were closed since we looked: try again */
 	pd_unlock(pd_of(vm, head));
 	return false;
 }
@@ -191,7 +194,7 @@ int dcm_spread(struct dcm_lane *lane, u64 *gfn, u64 end)
 	return at < end || mv->nr ? -EAGAIN : 0;
 }
 
-/* End what a worker began with pages of a block: as dcm_revert(), or dcm_keep(). */
+/* dcm_revert(), or with @keep dcm_keep(), for one block. False: it is busy. */
 static bool block_end(struct dcm_lane *lane, u32 gfn, u64 end, bool keep,
 		      u64 *next)
 {
@@ -201,7 +204,7 @@ static bool block_end(struct dcm_lane *lane, u32 gfn, u64 end, bool keep,
 	    after = head + (1u << order);
 	u32 primary = dcm_primary_bits(vm, head), w = pd_word(pd_of(vm, head));
 	struct dcm_extent *e = extent_of(vm, head);
-	/* after the primary: a slab that is just lost is in neither */
+	/* read after the primary: a slab that was lost in between is not in it */
 	u8 open = READ_ONCE(e->open);
 	bool busy = (w & PD_BUSY) || pd_state(w) == DCM_WRITEBACK;
 

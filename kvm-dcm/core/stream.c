@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * stream.c - accesses in a row, of which the next are brought in ahead
+ * stream.c - find accesses in equal steps, and fetch the next ones ahead
  *
- * A program that goes through its memory in steps, forwards or backwards, waits
- * for a donor at each block. A *stream* is such a row of accesses: pages that it
- * will need next are fetched while it works on those that are here. The paper
- * (dcm-tc18) looks no further than the block. Steps are found as hardware
- * prefetchers do: three misses of the last few at equal distances, or two blocks
- * side by side, the second entered at its near end. So threads that run beside each
- * other are told apart by where they are, as the core knows no threads. (Leap,
- * ATC'20, looks for a majority of steps.)
+ * A program that goes through its memory in equal steps, forwards or backwards, waits
+ * for a donor at each block. Such a sequence of accesses is a *stream*: the pages that
+ * it will need next are fetched while it works on those that are direct. The paper
+ * (dcm-tc18) fetches nothing beyond the block. Steps are found as hardware
+ * prefetchers do: among the last few misses are three at equal distances, or two
+ * adjacent blocks, the second entered at the end that adjoins the first. The core
+ * knows no threads; streams of several threads are told apart by their addresses.
+ * (Leap, ATC'20, looks for a majority of steps.)
  *
  *	    seen      |          asked for             |
  *	[ . ] [ . ]   [ next ] [      ] [ mark ] [      ]  a step each
  *	                                 ^ its touch asks for more
  *
- * Only misses find a stream: of other accesses the core sees few. When half of what
- * was asked for is used, more is, twice as much as before, up to the tunable
- * `stream`. To notice that, a page in the middle is left unmapped, the *mark*: its
- * touch is a fault without a network. So a stream that goes well takes one fault
- * for several blocks.
+ * Only misses find a stream, as the core sees few other accesses. When half of the
+ * pages that were asked for are used, more are asked for, twice as many each time, up
+ * to the tunable `stream`. To notice that they are used, a page in the middle, the
+ * *mark*, is left unmapped: its touch is a fault that needs no network. So a stream
+ * that goes well takes one fault for several blocks.
  *
  * Random accesses must cost nothing: a stream has to go on as foreseen for some
- * steps before anything is brought in, for more if that was in vain lately, and
- * all streams together may have an eighth of the budget under way or unused.
- * Blocks are evicted for it as for what hints name (ahead.c), and few READs are in
+ * steps before anything is fetched for it, for more steps if fetched pages went unused
+ * lately, and all streams together may have an eighth of the budget under way or
+ * unused. Blocks are evicted for it as for hints (ahead.c), and few READs are in
  * flight.
  *
  * Locking: streams.lock, only tried: an access that finds it taken is not seen. It
@@ -33,17 +33,17 @@
 #include "internal.h"
 
 #define SURE 3u /* accesses as foreseen, before the first page is brought in */
-#define WASTE_STEP 48u /* of 255: one access more */
+#define WASTE_STEP 48u /* one access more for each 48 of 255 of @waste */
 #define STEP_MAX 4096 /* pages */
 #define SHARE 8 /* of the budget: for pages that were brought in and not used */
-#define OLD 64u /* accesses without one of its own: a stream is over */
+#define OLD 64u /* a stream is over after so many accesses of others */
 #define HERE_MAX 8u /* blocks or steps that may be skipped, as they are here */
-#define USED 8u /* times as much is to be used as is left over at the end */
-#define LONG 1024u /* steps that went well: a stream's worth */
-#define FAR 4u /* pages of steps larger than one that are asked for together */
-#define FIRST 4u /* pages of blocks side by side that are brought in first */
-#define APART 2 /* larger steps leave most pages of a block unused */
-#define ONCE 4u /* times as much as is asked for together, for one access */
+#define USED 8u /* a stream went well if 8 times as much was used as is left over */
+#define LONG 1024u /* used steps after which a stream counts as one that went well */
+#define FAR 4u /* pages that are asked for together, if steps are larger than 1 */
+#define FIRST 4u /* pages that are first asked for, if steps are 1 */
+#define APART 2 /* larger steps use few pages of a block: fetch single pages */
+#define ONCE 4u /* at most so many chunks (chunk_of()) are asked for at one access */
 
 static bool side_by_side(s32 step)
 {
@@ -56,7 +56,7 @@ static u32 chunk_of(const struct dcm_stream *s)
 	return side_by_side(s->step) ? DCM_BLOCK_MAX : FAR;
 }
 
-/* Steps from the next access to a page; -1: it is not one of the stream's. */
+/* Steps from the stream's next page to @gfn; -1: @gfn is not one of its pages. */
 static s64 steps_to(const struct dcm_stream *s, u32 gfn)
 {
 	s64 way = (s64)gfn - s->next, step = s->step;
@@ -65,7 +65,7 @@ static s64 steps_to(const struct dcm_stream *s, u32 gfn)
 		way = -way;
 		step = -step;
 	}
-	/* as cheap as can be: this is asked of each stream */
+	/* no division before this check: it is made for each stream */
 	if (way < 0 || way > step * (s64)(s->asked + HERE_MAX * DCM_BLOCK_MAX))
 		return -1;
 	if (step > 1)
@@ -98,7 +98,7 @@ static bool steps_here(const struct dcm_vm *vm, const struct dcm_stream *s,
 	return i >= to;
 }
 
-/* The stream that has foreseen an access, and how many steps it goes. */
+/* Find the stream that has foreseen an access; @steps: out: steps_to(). */
 static struct dcm_stream *stream_find(struct dcm_vm *vm, u32 gfn,
 				      const struct dcm_miss *m, s64 *steps)
 {
@@ -128,7 +128,7 @@ static bool was_missed(const struct dcm_streams *t, s64 gfn)
 	return false;
 }
 
-/* The step by which misses have come to @m, the latest first; 0: none. */
+/* Do recent misses lead to @m in equal steps? Returns the step; 0: no. */
 static s32 step_find(const struct dcm_streams *t, const struct dcm_miss *m)
 {
 	u32 i;
@@ -157,7 +157,7 @@ static void asked_set(struct dcm_streams *t, struct dcm_stream *s, u32 steps)
 	s->asked = (u16)steps;
 }
 
-/* End a stream: pages that it asked for and that were not used are not waited for. */
+/* End a stream: learn whether it went well, and forget the steps it asked for. */
 static void stream_end(struct dcm_streams *t, struct dcm_stream *s)
 {
 	if (s->asked + s->went)
@@ -168,7 +168,7 @@ static void stream_end(struct dcm_streams *t, struct dcm_stream *s)
 	s->sure = 0;
 }
 
-/* No stream has foreseen this miss: perhaps it begins one, in place of the oldest. */
+/* A miss that no stream has foreseen may begin one, which replaces the oldest. */
 static struct dcm_stream *stream_begin(struct dcm_streams *t,
 				       const struct dcm_miss *m)
 {
@@ -187,7 +187,7 @@ static struct dcm_stream *stream_begin(struct dcm_streams *t,
 	return s;
 }
 
-/* An access has continued a stream, @steps after the next page that was foreseen. */
+/* An access has continued a stream: it is @steps after the stream's next page. */
 static void stream_go(struct dcm_streams *t, struct dcm_stream *s, u32 gfn,
 		      const struct dcm_miss *m, s64 steps)
 {
@@ -200,7 +200,7 @@ static void stream_go(struct dcm_streams *t, struct dcm_stream *s, u32 gfn,
 		dcm_learn(&t->waste, false);
 		s->went = 0;
 	}
-	/* a page that was asked for and is missed has not come, or has left again */
+	/* a miss of a page that was asked for: it never came, or was evicted again */
 	asked_set(t, s, asked && !m ? s->asked - (u32)steps - 1 : 0);
 	s->next = (s64)gfn + s->step;
 	if (m && side_by_side(s->step))
@@ -212,8 +212,8 @@ static void stream_go(struct dcm_streams *t, struct dcm_stream *s, u32 gfn,
  * @stream: the stream
  * @used: its @used when the plan was made; if it differs later the plan is void
  * @first: the first page
- * @step: to the next
- * @nr: how many
+ * @step: the distance from each page to the next
+ * @nr: number of pages
  */
 struct stream_plan {
 	struct dcm_stream *stream;
@@ -224,9 +224,9 @@ struct stream_plan {
 };
 
 /*
- * The most steps that may be asked for and not used: all streams together have one
- * share of the budget. A stream that no access has continued for long is ended, and
- * the steps that it asked for count no more.
+ * The most steps that a stream may have asked for and not used. All streams together
+ * may use a share of the budget, so first end those that no access has continued for
+ * long: the steps that they asked for no longer count.
  */
 static u32 depth_max(struct dcm_vm *vm, const struct dcm_stream *s)
 {
@@ -355,7 +355,7 @@ static void plan_bring(struct dcm_lane *lane, struct stream_plan *p)
 			break;
 		from = gfn;
 		end = gfn + 1;
-		/* side by side: what is left of 64 KiB */
+		/* steps of 1: at most to the end of the aligned 64 KiB */
 		if (near && p->step > 0)
 			end = min((gfn | (DCM_BLOCK_MAX - 1)) + 1,
 				  min(gfn + p->nr - i, (s64)vm->nr_pages));
@@ -373,10 +373,10 @@ static void plan_bring(struct dcm_lane *lane, struct stream_plan *p)
 }
 
 /**
- * dcm_stream_access() - an access has come here: bring in what follows, perhaps
+ * dcm_stream_access() - look at an access; if it continues a stream, fetch what follows
  * @lane: caller's lane
  * @gfn: the page
- * @miss: what is fetched for it; %NULL: nothing
+ * @miss: the block that is fetched for it; %NULL: it was no miss
  */
 void dcm_stream_access(struct dcm_lane *lane, u32 gfn,
 		       const struct dcm_miss *miss)

@@ -12,26 +12,26 @@
  *	READ         bytes match, or none is known      -> mapped, or copied
  *	             bytes do not match                 -> wrong
  *
- * The sum of a page that is here may be newer than what its slots hold: its
- * write-back failed, or was cancelled. It is read from a slot only after a
- * write-back that went well, and then the sum is that of those bytes.
+ * If a write-back of a direct page failed or was cancelled, its sum is newer than
+ * the bytes on its slots. The page is read from a slot only after a write-back that
+ * went well, and then the sum is that of those bytes.
  *
- * Sum 0 says that none is known: the page was written while its extent had one
- * slab, or "sums" was off. A fill that reads such a page takes the sum of what
- * it reads. An extent that has one slab again forgets all sums, so that a GC
- * worker may change that slab; and once more when it gets another one, as a lane
- * may have been late to keep a sum. (It had the block BUSY until then, so no
- * worker changed that page in between.) What a worker changed where there are
- * several slabs is summed when it is copied to the others (spread.c). Bytes that
- * are used where they lie in a slab, in this host's memory, are not compared.
+ * Sum 0 means that none is known: the page was written while its extent had one
+ * slab, or the tunable "sums" was off. A fill that reads such a page stores the sum of
+ * the bytes that it reads. When an extent has only one slab left, all its sums are
+ * cleared, so that a GC worker may change that slab. They are cleared once more when it
+ * gets a second slab, as a lane may have set a sum after the first time. (That lane had
+ * the block BUSY until then, so no worker changed that page in between.) Pages that a
+ * worker changed in an extent with several slabs are summed when they are copied to the
+ * others (spread.c). Bytes of a slab that is mapped in this host are not compared, as
+ * its donor can still change them.
  *
  * Locking: a page's sum is changed and compared by the lane that has its block
- * BUSY; the slab worker clears sums. The table is there for good once it is
- * seen.
+ * BUSY; the slab worker clears sums. An extent keeps its table once it has one.
  */
 #include "internal.h"
 
-/* Is the extent one whose pages have sums? */
+/* Do write-backs to this extent set sums? */
 static bool sums_kept(const struct dcm_vm *vm, u32 gfn)
 {
 	u8 used = READ_ONCE(extent_of(vm, gfn)->used);
@@ -39,7 +39,7 @@ static bool sums_kept(const struct dcm_vm *vm, u32 gfn)
 	return (used & (used - 1)) && dcm_tune(vm, DCM_T_sums);
 }
 
-/* 0 is no sum of any page. */
+/* A page's sum. Never 0, which means that none is known. */
 static u32 page_sum(struct dcm_lane *lane, const void *data, u32 page)
 {
 	u32 sum = lane->vm->ops->sum(lane, data, page);
@@ -48,7 +48,7 @@ static u32 page_sum(struct dcm_lane *lane, const void *data, u32 page)
 }
 
 /**
- * dcm_sums_set() - pages of a block are about to be written
+ * dcm_sums_set() - store the sums of pages that are about to be written
  * @lane: caller's lane
  * @head: the block; BUSY by the caller
  * @frame: its bytes
@@ -93,7 +93,7 @@ u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 
 	if (likely(!sum) || !sums_kept(vm, gfn))
 		return 0;
-	/* the bytes are in the slab, which its donor may cut off */
+	/* the bytes are still in the slab, mapped, which its donor may truncate */
 	if (io->slab->map)
 		return 0;
 	for (; pages; pages &= pages - 1) {
@@ -117,7 +117,7 @@ u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
  * @io: a READ of the slab that the worker uses
  * @pages: which to look at, counted from @gfn, a bit each
  *
- * Return: false: one is another now, or that is not known.
+ * Return: false: a page has changed, or has no sum, so that it may have.
  */
 bool dcm_sums_same(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		   u16 pages)
@@ -138,10 +138,10 @@ bool dcm_sums_same(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 }
 
 /**
- * dcm_sums_renew() - a GC worker has changed pages: sum what it made of them
+ * dcm_sums_renew() - store the sums of pages that a GC worker has changed
  * @lane: caller's lane
  * @gfn: as in dcm_sums_wrong(); no other slot has the pages any more
- * @io: the READ that brought them; %NULL: they were not read: they have no sum now
+ * @io: the READ that brought them; %NULL: they were not read, so clear their sums
  * @pages: which, counted from @gfn, a bit each
  */
 void dcm_sums_renew(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
@@ -159,7 +159,7 @@ void dcm_sums_renew(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 	}
 }
 
-/* An extent has one slab: its pages have no sums. */
+/* Clear all sums of an extent: it has one slab. */
 void dcm_sums_forget(struct dcm_vm *vm, u32 extent)
 {
 	u32 *sum = dcm_sums_of(vm, extent << vm->extent_shift), i;

@@ -13,18 +13,17 @@
  * (dcm_slot_primary()), and only that one must have the range. Write-backs go to
  * the others as always.
  *
- * Block by block: mapped blocks are unmapped, dirty ones written back; pages
- * that no donor has are first made here, zero, and then written too; pages that
- * only other slabs have are fetched and written. A worker
- * that only reads (a tracer) allows pages to be direct as well: then mapped
- * blocks stay mapped, and only changes are written. Keeping accesses out
- * meanwhile is the pager's task; if it does not, the result is only a hint, as
- * after an eviction.
+ * dcm_sync() works block by block. Mapped blocks are unmapped, and dirty ones written
+ * back; pages that no donor has are brought in as zeroes and then written too; pages
+ * that only other slabs have are fetched and written. For a worker that only reads (a
+ * tracer) pages may stay direct (@keep): then mapped blocks stay mapped, and only
+ * changes are written. The pager has to keep accesses out meanwhile; if it does not,
+ * pages may change after they were written, as after an eviction.
  *
- * Pages that stay mapped are written meanwhile, so a donor gets each page as it
- * was at some time since syncing began. lane->seen records for which pages of
- * the current window that has been done; without it a page that is written all
- * the time would never be done.
+ * The guest may write to pages that stay mapped, so a donor gets each page as it was
+ * at some time since syncing began. lane->seen has a bit for each page of the current
+ * window that was sent; without it a page that is written all the time would be sent
+ * again and again.
  */
 #include "internal.h"
 
@@ -66,7 +65,7 @@ static void seen_add(struct dcm_lane *lane, u32 gfn, u32 nr)
 }
 
 /**
- * dcm_sync_failed() - a copy is not on the primary: forget that it was sent
+ * dcm_sync_failed() - a copy did not get to the primary: forget that it was sent
  * @lane: the lane that wrote it; the caller's
  * @head: its block
  * @order: its size
@@ -95,7 +94,7 @@ static u16 pages_unwritten(const struct dcm_vm *vm, u32 head,
 	       pages_missing(vm, head, order);
 }
 
-/* Prepare to unmap a mapped block: locked, unqueued; BUSY, unlocked after. */
+/* Prepare to unmap a mapped block: locked, in no queue; BUSY, not locked on return. */
 static void unmap_prepare(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -144,7 +143,7 @@ static void pages_copy(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
 	vm->ops->remap(lane, v->gfn, v->order, v->frame, 0, 0, v->dirty != 0);
 }
 
-/* Write a mapped block as it is. Locked and not BUSY; not locked after. */
+/* Write a mapped block, leave it mapped. Locked and not BUSY; not locked on return. */
 static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -171,7 +170,7 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 			vm->ops->want_slab(vm, head >> vm->extent_shift);
 		return SYNC_AGAIN;
 	}
-	/* its donor is down */
+	/* the primary's donor is down, so the copy would not go there */
 	if (unlikely(!(pd_at_bits(wb->targets) & dcm_primary_bits(vm, head)))) {
 		dcm_wb_unclaim(lane, wb);
 		pd_unlock(pd);
@@ -186,7 +185,7 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 		return -EBUSY;
 	}
 	if (v->dirty) {
-		/* before it can fail */
+		/* before the copy can fail, and dcm_sync_failed() clears the bits */
 		seen_add(lane, head, 1u << order);
 		dcm_wb_copy(lane, wb, order, v->dirty, v->frame);
 		return SYNC_SOON;
@@ -199,8 +198,8 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /*
- * Bring in a page of the block that the primary lacks: as zeroes, and with it all
- * others, if no donor has it.
+ * Bring in the block of a page that the primary lacks, by a write fault, so that it
+ * becomes dirty. Pages that no donor has come in as zeroes.
  */
 static int sync_bring(struct dcm_lane *lane, u32 head, u16 missing)
 {
@@ -218,9 +217,9 @@ static int sync_bring(struct dcm_lane *lane, u32 head, u16 missing)
 }
 
 /*
- * Pages that a worker is to read come back read-only, however often they were
- * written before. A block mapped writable on a guess counts as dirty and is
- * written back even if it was not written; here only real writes may count.
+ * With @keep, pages should be mapped read-only when they are next fetched, even if they
+ * were written the last time. Else fetch.c guesses a write and maps them writable and
+ * dirty, and the next sync would write them back though nobody wrote to them.
  */
 static void writes_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 {
@@ -244,7 +243,7 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 	*next = head + (1u << order);
 	if (w & PD_BUSY) {
 		pd_unlock(pd);
-		/* Most likely its copy is being written. */
+		/* Most likely another step of this sync is writing its copy. */
 		return keep ? SYNC_SOON : SYNC_AGAIN;
 	}
 	if (keep && seen_all(lane, head, 1u << order)) {
@@ -285,9 +284,9 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 }
 
 /*
- * All steps that can be taken at once. A zero page must not be left between
- * two steps: eviction, which syncing more than the budget causes, would drop
- * it.
+ * Take all steps for a block that can be taken without waiting. A zero page that was
+ * brought in must be written in the same call: if it were left between two steps,
+ * eviction (which syncing more than the budget causes) would drop it.
  */
 static int sync_steps(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 {
@@ -315,7 +314,7 @@ static int sync_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 			int r = sync_steps(lane, (u32)at, keep, &next);
 
 			if (r < 0) {
-				/* say which block; the caller stops there */
+				/* return the block with the lost page in @gfn */
 				if (r == -EIO)
 					*gfn = at;
 				return r;
@@ -330,7 +329,7 @@ static int sync_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 		vm->ops->io_flush(lane);
 		if (*gfn >= end)
 			break;
-		/* wait for room for several, or each is sent alone */
+		/* wait until several write-backs have room, to send them together */
 		do {
 			if (!dcm_poll(lane) && !vm->ops->relax(lane))
 				return -EINTR;

@@ -122,7 +122,7 @@ static void io_note(struct dcm_lane *lane, const struct dcm_io *io)
 	}
 }
 
-/* An extent is as busy as its use makes it; moving it is no use. */
+/* Count an I/O for the extent's activity. Moves are not counted: they are not use. */
 static void io_count(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
 {
 	if (likely(!io->status))

@@ -2,9 +2,9 @@
 /*
  * vm.h - a VM's state: its lanes, extents, queues and write-backs
  *
- * Only the core's files change it. Pagers take from here what they embed the
- * core by: their own pointers (@priv), a lane's fetch buffers, the sizes; and
- * they look at figures. Page descriptors are in pd.h.
+ * Only the core's files change it. A pager that embeds the core uses of it: its own
+ * pointers (@priv), a lane's fetch buffers, the sizes; and it reads figures. Page
+ * descriptors are in pd.h.
  *
  * Locking: a lane's fields belong to the thread that uses the lane, but for
  * @ins, @victims and @inactive, which have locks of their own. Fields of an
@@ -25,11 +25,11 @@
 #define DCM_FETCHES_MAX 32u /* faults in flight per lane */
 #define DCM_AHEAD_MAX 8u /* of these, blocks that no access has asked for */
 #define DCM_WBS_MAX 64u /* write-backs in flight per lane */
-#define DCM_DOUBTS_MAX 256u /* blocks of a lane on which a WRITE may land */
-#define DCM_RUNS_MAX 8u /* dirty runs in one block */
+#define DCM_DOUBTS_MAX 256u /* blocks of a lane on which a failed WRITE may land */
+#define DCM_RUNS_MAX 8u /* dirty runs in one block: every second page */
 #define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
 #define DCM_BATCH_MAX 64u
-#define DCM_AHEAD_EXTENTS 4096u /* extents that wait to be fetched ahead */
+#define DCM_AHEAD_EXTENTS 4096u /* ranges that wait to be fetched ahead */
 #define DCM_SEEN_MAX 128u /* blocks of the largest size in a sync window */
 
 /**
@@ -43,12 +43,12 @@
  * @posted: WRITEs posted, the rest wait for room in the queue
  * @pages: pages being written, a bit each
  * @zero: pages found zero
- * @clean: of @pages: those that slots of their sets have, and keep: they are
- *	written only to slots that lack them, of which @targets has one at least
+ * @clean: of @pages: those that are not dirty: slots that have them keep them, and
+ *	they are written only to slots of @targets that lack them
  * @targets: slots it goes to
  * @behind: open slots that it does not go to: the pages lag (lag.c)
- * @written: of @targets: slots that something is written to
- * @bad: of @targets: slots that a WRITE to failed
+ * @written: of @targets: slots to which at least one WRITE goes
+ * @bad: of @targets: slots to which a WRITE failed
  * @doubt: pages of WRITEs that failed with their connection, by slot
  * @cancelled: the block was re-referenced: the page descriptor no longer
  *	points here, and all that remains is to give back the frame
@@ -60,9 +60,9 @@
  *	that go out; the pager sets it once, before it seals the VM
  * @t_post: when it was posted
  *
- * Block and descriptor point at each other: pd.prev/pd.next name the
- * descriptor, @gfn the page.
- * Cancelling removes the first under the block's lock; the second stays.
+ * Block and descriptor point at each other: pd.prev and pd.next name the
+ * descriptor, @gfn names the block. Cancelling removes the block's pointer under
+ * the block's lock; @gfn stays.
  */
 struct dcm_wb {
 	struct dcm_io io[DCM_RUNS_MAX * DCM_SLOTS];
@@ -130,9 +130,9 @@ struct dcm_buffer {
  * @sources: slots that have the pages, and from which no READ failed
  * @targets: slots they are to be written to
  * @well: of @targets: slots they were written to
- * @off: slots that they are to be taken off then; 0: none
+ * @off: slots that leave the pages' sets once they are written; 0: none
  * @changed: a GC worker has changed them on @sources, the primary (spread.c)
- * @later: a READ failed, and not because its slab is gone: it may go well later
+ * @later: a READ failed, but not because its slab is gone: it may work later
  * @cut: a WRITE failed with its connection
  * @reread: a READ brought wrong bytes from the only slot, and was tried again
  */
@@ -172,8 +172,8 @@ struct dcm_doubt {
 
 /**
  * struct dcm_move - a lane's batch of operations
- * @nr: in @op
- * @left: of these, under way
+ * @nr: operations in @op
+ * @left: of these, operations under way
  * @failed: the first page that dcm_spread() has to do again; %DCM_NIL: none
  */
 struct dcm_move {
@@ -203,10 +203,10 @@ struct dcm_move {
  * @wb_unposted: of those, write-backs with WRITEs not posted yet
  * @wb_parked: of those, write-backs whose frame is still held
  * @nr_doubt: entries of @doubt
- * @down: donors that this lane's connection to failed, and nothing has gone well
- *	since, a bit each (slot.c)
- * @down_ns: when such a donor's connection failed first
- * @probed_ns: when it was last tried
+ * @down: donors, a bit each, to which this lane's connection failed and no operation
+ *	has gone well since (slot.c)
+ * @down_ns: by donor: since when it is down
+ * @probed_ns: by donor: when the lane last tried to write to it while it was down
  * @fenced: donors that have closed this lane's older connections, a bit each
  * @doubt: WRITEs of this lane that failed and may still land
  * @seen_from: first page of the window that dcm_sync() works on
@@ -214,12 +214,12 @@ struct dcm_move {
  *	sent, the page as it was at some time since syncing began
  * @unmap: room for one batch of dcm_ops.unmap
  * @move: batch of dcm_extent_fill() or dcm_extent_drain()
- * @landing_ns: how long the last block took from its bytes' arrival until it was
- *	mapped, of which that is known
+ * @landing_ns: the time from the arrival of a block's bytes until it was mapped, of the
+ *	last block of which it is known
  * @count: counters, written by this lane only
  * @hist: histograms, written by this lane only
- * @away: pages that were fetched for an access, by how many pages had been evicted
- *	since they were
+ * @away: pages that were fetched for an access, by how many pages were evicted after
+ *	them
  */
 struct dcm_lane {
 	struct dcm_vm *vm;
@@ -270,30 +270,31 @@ struct dcm_slot {
 /* struct dcm_extent's @thin was set when the fill that is under way began */
 #define DCM_FILL_THIN 1u
 /*
- * A fill has ended with @thin clear, and no slot was opened since: pages that are
- * direct, and lack a slot, are written before they leave.
+ * A fill has ended with @thin clear, and no slot was opened since: only direct pages
+ * may still lack a slot, and eviction must write these before they leave (evict.c).
  */
 #define DCM_FILL_DONE 2u
 
 /**
  * struct dcm_extent - a slab-sized part of the VM's pages
  * @slot: its slabs; pd_at() says which of them hold a page's content
- * @peer: by slot, its slab's: for lanes that do not count there, the slab may be
- *	gone
- * @rank: likewise
+ * @peer: by slot, the slab's @peer. A copy, for lanes that have no I/O counted on
+ *	the slot: they must not follow @slab, which may be freed
+ * @rank: by slot, the slab's @rank; a copy as @peer
  * @used: slots that have a slab, a bit each
  * @open: slots that new write-backs go to, a bit each: they have a slab that is
  *	neither being emptied nor gone
  * @gone: slots whose slab is lost with its donor, a bit each: nothing is posted
  *	to them any more
  * @files: slots whose slab is a file, a bit each
- * @thin: pages may lack an open slot though others have them
+ * @thin: pages may be on some slot but not on all open ones: a fill is needed
  * @fill: DCM_FILL_*; changed by the slab worker only
  * @attached: how many slabs have been attached
  * @ops: I/Os that succeeded, for the activity average
  * @lost_pages: pages lost with the slab that is being detached
- * @lag: pages that others have and slots of @files may lack, at most (lag.c)
- * @lag_old: of these, those counted before the fill that is under way began
+ * @lag: upper bound of the pages that slots of @files lack though others have them
+ *	(lag.c)
+ * @lag_old: @lag when the fill that is under way began
  * @sum: the pages' sums (sum.c); %NULL: it never had more than one slab
  * @seal: the pages' seals (seal.c); %NULL: the VM is not sealed, or it had no slab
  */
@@ -329,7 +330,7 @@ int dcm_slot_of(const struct dcm_extent *e, const struct dcm_slab_ref *slab);
 int dcm_slot_primary(const struct dcm_extent *e);
 
 /**
- * struct dcm_habit - learned about 2 MiB of pages; 0: never, 255: always
+ * struct dcm_habit - what was learned about 2 MiB of pages; 0: never, 255: always
  * @waste: how often prefetched pages went unused
  * @rewritten: how often fetched pages were written
  */
@@ -339,14 +340,14 @@ struct dcm_habit {
 };
 
 /**
- * struct dcm_ahead - what is to be brought in ahead of accesses (ahead.c)
+ * struct dcm_ahead - ranges to be brought in ahead of accesses: a ring (ahead.c)
  * @lock: guards all of it
- * @first: index of the extent that is worked on
- * @nr: extents that are queued, a ring from there on
- * @pages: in these
- * @room: pages that may still be evicted for those that are queued
+ * @first: index of the range that is worked on
+ * @nr: ranges that are queued, from @first on
+ * @pages: pages in all of them
+ * @room: how many more pages may come in for the queued ranges
  * @vain: steps in a row in which nothing could be evicted
- * @extent: pages from @gfn on
+ * @extent: the ranges: @nr pages from @gfn on
  */
 struct dcm_ahead {
 	spinlock_t lock;
@@ -365,10 +366,10 @@ struct dcm_ahead {
 #define DCM_PAST_MAX 8u
 
 /**
- * struct dcm_miss - an access that a donor's answer is needed for
+ * struct dcm_miss - an access that has to wait for a donor's answer
  * @gfn: the page
  * @head: first page of the block that is fetched
- * @end: behind its last
+ * @end: first page past it; 0: nothing had to be fetched
  */
 struct dcm_miss {
 	u32 gfn;
@@ -377,14 +378,14 @@ struct dcm_miss {
 };
 
 /**
- * struct dcm_stream - accesses in a row (stream.c)
- * @next: the page of the next one; may be outside of the VM
- * @step: pages from each to the next; 0: this is none
- * @used: dcm_streams.clock when it was last used
- * @asked: steps from @next on that were asked for
+ * struct dcm_stream - accesses in equal steps (stream.c)
+ * @next: the page that is expected next; may be outside of the VM
+ * @step: pages from each access to the next; 0: this entry is free
+ * @used: dcm_streams.clock when an access last continued it
+ * @asked: steps from @next on that were asked for and not used yet
  * @went: steps that were asked for and used
- * @sure: accesses that were foreseen
- * @depth: how many steps to ask for
+ * @sure: accesses that continued it
+ * @depth: how many steps ahead to ask for next
  */
 struct dcm_stream {
 	s64 next;
@@ -400,10 +401,10 @@ struct dcm_stream {
  * struct dcm_streams - a VM's streams
  * @lock: guards all of it
  * @clock: accesses that were looked at
- * @misses: of them all
- * @asked: steps that streams have asked for and not used
- * @waste: how often these were in vain; 0: never, 255: always
- * @past: the last misses
+ * @misses: misses so far
+ * @asked: steps that all streams have asked for and not used
+ * @waste: how often streams ended with unused steps; 0: never, 255: always
+ * @past: the last misses, a ring
  * @stream: the streams
  */
 struct dcm_streams {
@@ -418,9 +419,9 @@ struct dcm_streams {
 
 /**
  * struct dcm_ghosts - what was learned from pages that came back (ghost.c)
- * @start: proactive_share when @share was learned, in basis points
- * @share: of the budget, the most that Proactive is to have; 2^32 is all
- * @gone: pages evicted lately; [1]: of them, those re-referenced while here
+ * @start: the value of the tunable proactive_share that @share started from
+ * @share: the most that Proactive should hold, as a part of the budget; 2^32: all of it
+ * @gone: pages evicted lately: [0] used once, [1] re-referenced while direct
  */
 struct dcm_ghosts {
 	u32 start;
@@ -437,10 +438,9 @@ struct dcm_ghosts {
  * @habit: what was learned about accesses, for each 2 MiB
  * @reuse: the sample of pages of which every touch is noticed (reuse.c); %NULL: the
  *	pager can't notice touches
- * @reuse_below: of 64 KiB whose number has a hash below this, one page is in that
- *	sample
+ * @reuse_below: the sample has one page of each 64 KiB whose number hashes to less
  * @direct: pages in direct memory, counted from the start of a fetch until the
- *	frame is given back: what the budget bounds
+ *	frame is given back; at most the budget
  * @wb_pages: of those, pages in Writeback (on their way out)
  * @evicted: pages ever evicted
  * @inactive_pages: of @direct, pages in Inactive
@@ -493,8 +493,8 @@ static inline struct dcm_pd *dcm_chunk_of(const struct dcm_vm *vm, u32 gfn)
 }
 
 /*
- * A page's descriptor. Those of a block are adjacent. A page without one gets
- * a descriptor of zeroes that can't be written.
+ * A page's descriptor. Those of a block are adjacent. For a page whose chunk was not
+ * added yet, a shared descriptor of zeroes that can't be written.
  */
 static inline struct dcm_pd *pd_of(const struct dcm_vm *vm, u32 gfn)
 {

@@ -2,17 +2,17 @@
 /*
  * watched.c - the pages whose touches reuse.c sees, in the order of their last touch
  *
- * Time is a slot number: each touch takes the next slot, and leaves the page's
- * slot before. A sum tree over slots (Fenwick, 1994) gives how many pages were
- * touched after any of them, each page counted for as many as it stands for. When
- * slots run out the pages move together.
+ * Time is a slot number: at each touch the page leaves its old slot and takes the next
+ * one that was never used. A sum tree over slots (Fenwick, 1994) tells how many pages
+ * were touched after a slot, each page weighted by how many it stands for. When
+ * slots run out, the pages are packed into the first slots.
  *
  *	slot      0       1       2       3       4       5
  *	        [ page ][      ][ page ][ page ][      ][ page ]
  *	touched:  longest ago                             last    next: now
  *
- * A hash by 64 KiB finds a page, of which none has two. All memory is one fixed
- * table. The paper has no such thing.
+ * A hash table finds a page by its 64 KiB, which have at most one watched page. All
+ * memory is one table of fixed size. The paper has no such thing.
  *
  * Locking: the caller's.
  */
@@ -33,7 +33,7 @@ static void tree_add(struct dcm_watched *w, u32 slot, s64 pages)
 	WRITE_ONCE(w->pages, w->pages + (u64)pages);
 }
 
-/** dcm_watched_after() - how many pages were touched after that slot */
+/** dcm_watched_after() - how many pages were touched later than that of @slot */
 u64 dcm_watched_after(const struct dcm_watched *w, u32 slot)
 {
 	u64 until = 0;
@@ -45,7 +45,7 @@ u64 dcm_watched_after(const struct dcm_watched *w, u32 slot)
 }
 
 /**
- * dcm_watched_slot() - a slot by how many pages were touched after it
+ * dcm_watched_slot() - find a slot by how many pages were touched after it
  * @w: the pages
  * @pages: how many
  *
@@ -67,8 +67,8 @@ u32 dcm_watched_slot(const struct dcm_watched *w, u64 pages)
 }
 
 /**
- * dcm_watched_pack() - move pages together, the longest ago first
- * @w: the pages; what each stands for may have changed
+ * dcm_watched_pack() - pack pages into the first slots, in the same order
+ * @w: the pages; also sums @stands_for anew, which may have been changed
  */
 void dcm_watched_pack(struct dcm_watched *w)
 {
@@ -121,7 +121,7 @@ static u16 *place_of(struct dcm_watched *w, u32 gfn)
 	return at;
 }
 
-/** dcm_watched_find() - a page, or %NULL */
+/** dcm_watched_find() - the watched page with that gfn, or %NULL */
 struct dcm_watched_page *dcm_watched_find(struct dcm_watched *w, u32 gfn)
 {
 	u16 n = *place_of(w, gfn);
@@ -155,7 +155,7 @@ struct dcm_watched_page *dcm_watched_add(struct dcm_watched *w, u32 gfn,
 	return p;
 }
 
-/** dcm_watched_drop() - a page is watched no more */
+/** dcm_watched_drop() - stop watching a page */
 void dcm_watched_drop(struct dcm_watched *w, struct dcm_watched_page *p)
 {
 	u16 *at = place_of(w, p->gfn), n = *at;
@@ -185,7 +185,7 @@ void dcm_watched_touch(struct dcm_watched *w, struct dcm_watched_page *p,
 	slot_take(w, p);
 }
 
-/** dcm_watched_clear() - no page is watched */
+/** dcm_watched_clear() - stop watching all pages, or begin with none */
 void dcm_watched_clear(struct dcm_watched *w)
 {
 	u32 i;

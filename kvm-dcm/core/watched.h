@@ -12,15 +12,15 @@
 #define DCM_WATCHED_NONE 0xffffu
 
 /**
- * struct dcm_watched_page - one of them
+ * struct dcm_watched_page - a page whose touches are seen
  * @gfn: the page
  * @slot: when it was touched last
  * @next: the next with the same hash, or the next that is free
  * @stands_for: how many pages it counts for
  * @near: pages that had been touched after it when it was hidden, or 0
- * @pause: ticks until it is tried again, as it could not be hidden
+ * @pause: it could not be hidden: ticks until the next try
  * @hidden: the next access to it will be seen
- * @missed: since its last touch, others may have gone unseen
+ * @missed: touches after the last one seen may have gone unseen
  */
 struct dcm_watched_page {
 	u32 gfn;
@@ -34,7 +34,7 @@ struct dcm_watched_page {
 };
 
 /**
- * struct dcm_watched - all of them
+ * struct dcm_watched - all watched pages
  * @nr: pages in use
  * @now: next slot
  * @free: first page not in use
@@ -42,7 +42,7 @@ struct dcm_watched_page {
  * @at: the page of each slot
  * @tree: sums of pages over slots
  * @page: the pages
- * @pages: that all of them stand for
+ * @pages: how many pages all of them stand for
  */
 struct dcm_watched {
 	u32 nr;

@@ -26,14 +26,15 @@
  * So its state can't change, and no access but a first write waits.
  *
  * Only runs of dirty, non-zero pages are written, one WRITE each, to every open
- * slot of the extent. When all have ended, the slots where none failed are the
- * pages' new set, in one step: no slot stays in it that has older bytes. If
- * some slots failed the pages are thin, and if that was for a connection that may
- * be there again within thin_after the block stays, Inactive and clean. If all
- * failed it is Inactive and dirty. Either is written again when it is next chosen as
- * a victim: a page that is clean but thin to the slots that lack it. Its bytes are
- * here, so dcm_extent_fill() need not read them from a donor. (Sealed, it is written
- * to all of them: seal.c.)
+ * slot of the extent. When all WRITEs have ended, the slots on which none failed become
+ * the pages' new set, in one step: no slot with older bytes stays in it.
+ *
+ * If WRITEs to some slots failed, the pages are thin. If a connection failed that may
+ * be back within thin_after, the block stays, Inactive and clean. If WRITEs to all
+ * slots failed, the block becomes Inactive and dirty. In both cases it is written again
+ * when it is next chosen as a victim; a page that is clean but thin is then written
+ * only to the slots that lack it. Its bytes are direct, so dcm_extent_fill() need not read them
+ * from a donor. (A sealed page is written to all slots: seal.c.)
  */
 #include "internal.h"
 
@@ -66,8 +67,8 @@ static u32 wb_index(const struct dcm_wb *wb)
 }
 
 /*
- * One WRITE to a slot for each run of these pages. A run that is all zero says
- * so, for transports that need not send it.
+ * Make one WRITE to a slot for each run of these pages. A WRITE of zeroes only is
+ * marked (@zero), as some transports need not send the bytes.
  */
 static void wb_make_ios(struct dcm_wb *wb, u8 slot, u16 pages)
 {
@@ -105,10 +106,10 @@ static void wb_make_ios(struct dcm_wb *wb, u8 slot, u16 pages)
 }
 
 /*
- * Slots that have the pages, now that all WRITEs have ended. A slot that is lost
- * meanwhile may count: dcm_extent_lost() takes it out of all sets, after
- * dcm_slots_end(). Unless one was written to, none does: the donors of the others
- * may have died, and nobody has noticed.
+ * Slots that have the pages, now that all WRITEs have ended. A slot that is lost just
+ * now may be among them: dcm_extent_lost() takes it out of all sets, after
+ * dcm_slots_end(). If no WRITE succeeded on any slot the result is 0, though some slots
+ * needed none: their donors may have died without anyone noticing.
  */
 static u8 wb_well(const struct dcm_vm *vm, const struct dcm_wb *wb)
 {
@@ -118,7 +119,7 @@ static u8 wb_well(const struct dcm_vm *vm, const struct dcm_wb *wb)
 	return well & wb->written ? well : 0;
 }
 
-/* The slots @well have the block's pages as they were when it was posted. */
+/* The slots @well now have the bytes in @wb's frame: make them the pages' set. */
 static void pages_written(struct dcm_lane *lane, const struct dcm_wb *wb,
 			  u8 well, u32 clear)
 {
@@ -181,7 +182,7 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	if (!well)
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
 	else
-		/* no longer FRESH either: it was not written since */
+		/* no longer FRESH either: mapped read-only, it was not written since */
 		pages_written(lane, wb, well, PD_DIRTY | PD_GUESSED | PD_FRESH);
 	if (unlikely(wb->bad))
 		wb_doubt(lane, wb);
@@ -195,8 +196,8 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 }
 
 /*
- * Has the connection to a slot's donor failed, but only a moment ago? The pages may
- * be there soon.
+ * Is a donor on which a WRITE failed down for less than thin_after? Then keep the block
+ * here: the donor may be back soon.
  */
 static bool wb_waits(const struct dcm_lane *lane, const struct dcm_wb *wb)
 {
@@ -207,7 +208,7 @@ static bool wb_waits(const struct dcm_lane *lane, const struct dcm_wb *wb)
 							->open));
 }
 
-/* Not all slots have the block: Inactive again. Locked. */
+/* The block stays, as not all slots have it: Inactive again. Locked; not on return. */
 static void wb_stays(struct dcm_lane *lane, struct dcm_wb *wb, u8 well)
 {
 	unsigned int order = wb->order;
@@ -349,9 +350,10 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
  * dcm_wb_claim() - take a descriptor for a block, and begin to write to its extent
  * @lane: caller's lane
  * @head: the block, BUSY by the caller
- * @pages: pages that will be written and then leave; 0: they stay
- * @lag: pages that leave too, and are not in all files (lag.c)
- * @err: out: -EAGAIN, -ENODEV, -EBUSY
+ * @pages: pages that will be written and then leave; 0: the block stays mapped
+ * @lag: pages that leave too, and that some file lacks (lag.c)
+ * @err: out: -EAGAIN: no descriptor is free, or too many pages would lag; -ENODEV,
+ *	-EBUSY: as dcm_slots_target()
  *
  * Return: the descriptor, or %NULL.
  */
@@ -363,7 +365,7 @@ struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, u16 pages, u16 lag,
 	u8 behind = dcm_lag_slots(lane, head, nr), targets;
 	struct dcm_wb *wb;
 
-	/* pages that are not written would lag */
+	/* pages of @lag that are not written would lag, and have no room to */
 	if (unlikely(!behind && (lag & (u16)~pages)) &&
 	    !READ_ONCE(extent_of(vm, head)->thin)) {
 		*err = -EAGAIN;
@@ -373,7 +375,7 @@ struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, u16 pages, u16 lag,
 	if (!targets)
 		return NULL;
 	wb = wb_alloc(lane);
-	/* other lanes may have used the room */
+	/* other lanes may have used up lag_pages since dcm_lag_slots() looked */
 	if (!wb || (unlikely(behind) && !dcm_lag_take(vm, head, nr))) {
 		if (wb)
 			wb_free(lane, wb);
@@ -407,11 +409,12 @@ static u16 pages_on_all(const struct dcm_wb *wb, u8 slots)
 }
 
 /**
- * dcm_pages_write_over() - clean pages are written to slots that have them
+ * dcm_pages_write_over() - let clean pages be written to slots that have them, too
  * @wb: @clean is set; the block is BUSY by the caller
  * @pages: of @clean
  *
- * A WRITE that fails may leave such a slot torn, so they are dirty from now on.
+ * They count as dirty from now on: a WRITE that fails half-way leaves a slot with
+ * neither the old nor the new bytes.
  */
 void dcm_pages_write_over(struct dcm_wb *wb, u16 pages)
 {
@@ -446,7 +449,7 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 	wb->t_post = lane->vm->ops->now_ns();
 	dcm_sums_set(lane, wb->gfn, frame, pages);
 	if (unlikely(READ_ONCE(lane->vm->sealed)) && !dcm_seals_set(lane, wb)) {
-		/* plain bytes go nowhere */
+		/* sealing failed: plain bytes must not leave, so write nothing */
 		wb->bad = to;
 		to = 0;
 	}
@@ -501,15 +504,15 @@ void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
  * @order: its size
  * @pages: pages to write, none of them PD_INFLIGHT
  * @zero: pages that are zero; those not in @pages need no write
- * @clean: of @pages: those that are not dirty, and stay where they are too
- * @lag: the block's pages that are not in all files (lag.c)
+ * @clean: of @pages: those that are not dirty; slots that have them keep them
+ * @lag: pages of the block that some file lacks (lag.c)
  *
  * Return: 0 and the block in Writeback, no longer BUSY; -EIO and the block
  * Inactive again, no longer BUSY, when no WRITE could be posted; -EAGAIN,
  * nothing changed, when the lane has too many write-backs in flight, or too many
- * pages lag; -ENODEV,
- * nothing changed, when the extent has no slab that takes writes; -EBUSY,
- * nothing changed, when one of its donors does not answer just now.
+ * pages lag; -ENODEV, nothing changed, when the extent has no slab that takes
+ * writes; -EBUSY, nothing changed, when one of its donors has been down for less than
+ * thin_after.
  */
 int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 		 u16 zero, u16 clean, u16 lag)

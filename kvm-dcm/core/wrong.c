@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * wrong.c - pages that a READ brought with wrong bytes
+ * wrong.c - what to do when a READ brought wrong bytes
  *
- * sum.c and seal.c find them. That slot leaves the page's set, and the page is read
- * from another one; the next write-back or fill writes it to that slot again. The
- * last slot is read twice, as bytes may change on their way too. With no slot left
- * the page is LOST, never wrong. (The papers trust donors.)
+ * sum.c and seal.c find them. The slot that gave them leaves the page's set, and the
+ * page is read from another slot; the next write-back or fill writes the page to that
+ * slot again. If it is the last slot that has the page, it is read once more first, as
+ * bytes may also change on their way. With no slot left the page is LOST, never
+ * wrong. (The papers trust donors.)
  *
  *	wrong for the first time, and no other
  *	slot has one of the pages               -> READ once more
@@ -16,13 +17,13 @@
 #include "internal.h"
 
 /**
- * dcm_pages_wrong() - look at what a READ brought
+ * dcm_pages_wrong() - check the bytes that a READ brought
  * @lane: caller's lane
  * @gfn: first page; its block is BUSY by the caller
  * @io: the READ; its slab is still attached
  * @pages: which to look at, counted from @gfn, a bit each
- * @move: they go to another slab as they are; else, if sealed, they are opened in
- *	their place
+ * @move: they will be copied to another slab as they are. If false, sealed pages are
+ *	also opened, in place
  *
  * Return: pages that are wrong.
  */
@@ -36,7 +37,7 @@ u16 dcm_pages_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		       0;
 }
 
-/* Count wrong pages that a READ brought, and have the pager say so. */
+/* Count wrong pages, and have the pager log them. */
 static void wrong_note(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot,
 		       u32 lost)
 {
@@ -55,8 +56,9 @@ static void wrong_note(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot,
  * @wrong: the pages, counted from @gfn, a bit each
  * @slot: the slot
  *
- * Yes if it is the last that has one of them: the slab may have it right, and the
- * bytes have changed on their way. Then the pages count as wrong, and stay.
+ * Return: true if the slot is the last that has one of them: the slab may have the
+ * right bytes, which changed on their way. The pages are counted as wrong, and the slot
+ * stays in their sets.
  */
 bool dcm_wrong_again(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot)
 {
