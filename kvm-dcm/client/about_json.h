@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * about_json.h - what a donor said about itself, for both pagers' status
+ * about_json.h - the figures that a donor gives about itself, for both pagers' status
  *
  * In a header, as the client itself is linked without jansson.
  */
@@ -11,13 +11,13 @@
 
 #include "client.h"
 
-/* A figure of the donor's: any 64 bits. */
+/* A donor's figure as JSON, at most INT64_MAX: the donor may have sent any 64 bits. */
 static inline json_t *dcm_about_figure(u64 v)
 {
 	return json_integer((json_int_t)min(v, (u64)INT64_MAX));
 }
 
-/* Nothing is put if the donor has not said anything: it may be an older one. */
+/* Add a donor's figures to @o, if it has sent any (older donors send none). */
 static inline void dcm_about_put(json_t *o,
 				 const struct dcm_client_donor_status *d)
 {

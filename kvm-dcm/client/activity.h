@@ -16,7 +16,7 @@
 #define DCM_ACTIVITY_DIV 5u
 /* More than any memory can do; keeps every sum far from overflow. */
 #define DCM_ACTIVITY_MAX_MILLI (1ull << 48)
-/* With less a slab is cold. */
+/* A slab with fewer than one page operation a second is cold. */
 #define DCM_ACTIVITY_COLD_MILLI 1000u
 
 /**
@@ -24,8 +24,8 @@
  * @ewma_milli: page operations a second, times 1000
  * @total: operations counted at the last update
  * @last_ns: time of the last update
- * @cold_s: for how many updates in a row it has been cold: seconds, without those
- *	in which none came
+ * @cold_s: for how many updates in a row it has been cold: about as many seconds; an
+ *	update that comes late counts once
  */
 struct dcm_activity {
 	u64 ewma_milli;

@@ -69,8 +69,8 @@ int client_address_resolve(struct client_donor *d)
 }
 
 /*
- * May two donors die together: are they on one host, or in one group? A host with
- * several addresses is taken for several.
+ * May two donors die together: are they on one host, or in one group? Hosts are told
+ * apart by address, so a host with several addresses counts as several.
  */
 bool client_donors_near(const struct client_donor *a,
 			const struct client_donor *b)

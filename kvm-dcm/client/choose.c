@@ -17,25 +17,26 @@
  *  - A lone unused donor is taken without comparing it with a used one:
  *    spreading comes first, as in the paper.
  *  - Hosts that place at the same time all see the same donor empty, and each
- *    would fill it. So a small difference of what is lent (an eighth of it and
- *    a sixteenth of the donor) decides nothing: then the VM's own slabs do,
- *    which only this host places. If all hosts spread their own slabs evenly
- *    the sum is even.
+ *    would fill it. So a small difference between the shares that two donors lend
+ *    (an eighth of the share and a sixteenth of the donor) is ignored: then the
+ *    VM's own slabs decide, which only this host places. If all hosts spread
+ *    their own slabs evenly, the sum is even.
  *  - The paper waits for both answers. A donor that is late is judged by its
  *    last figures: as it may have lent more since, it is taken only if the VM's
  *    own slabs favour it too.
- *  - If the better of two lends more than its share all the same, the caller
- *    can draw again, a few times.
+ *  - If even the better of two lends more than the average donor
+ *    (dcm_choose_high()), the caller can draw again, a few times.
  *  - Mapping is not delayed until a slab is hot (HotSlab): this host has no disk
  *    to fall back on, so an extent gets a slab with its first write-back.
- *  - A donor may lend files. It is slow whatever it lends already, so it is worse
+ *  - A donor may lend files. It is slow however little it has lent, so it is worse
  *    than any donor of memory; the caller draws one only if it must.
  *
- * Two donors that die at the same time take what has copies on just these two. With
- * copies anywhere, almost every pair of donors has some. So copies of what a donor
- * has are on few other donors, its partners (copysets; the scatter width): of n donors
- * S / (n - 1) of all pairs have something in common, and a donor that has died is
- * made up for from S others.
+ * Partners. If two donors die at the same time, pages that have their copies on just
+ * these two are lost. With copies on random donors almost every pair of donors has
+ * such pages. So the copies of a donor's pages are on only S other donors, its
+ * *partners* (S is the scatter width of copysets). Of n donors, then, only S / (n - 1)
+ * of all pairs can lose pages, and when one donor dies its copies are made again from
+ * S others.
  *
  * No state, no locks, no allocation.
  */
@@ -111,9 +112,9 @@ unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
 }
 
 /*
- * Whether less is lent of @a than of @b, by more than an eighth of that and
- * 1/16 of the whole. Other hosts that place now will make up for less than
- * that.
+ * Does @a lend a clearly smaller share than @b: by more than an eighth of @a's share
+ * and 1/16 of the whole? Other hosts that place slabs now soon even out a smaller
+ * difference.
  */
 static bool lent_clearly_less(const struct dcm_choose_donor *a,
 		    const struct dcm_choose_donor *b)
@@ -137,7 +138,7 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 		return a->file;
 	if (!a->mine != !b->mine)
 		return !!a->mine;
-	/* a late donor may have lent more than is known, and hardly less */
+	/* a late donor's figures are old: by now it has likely lent more */
 	if (lent_clearly_less(a, b) && (!a->late || b->late))
 		return 0;
 	if (lent_clearly_less(b, a) && (!b->late || a->late))
@@ -155,7 +156,7 @@ u64 dcm_choose_key(const char *name)
 
 	for (; *name; name++)
 		x = (x ^ (u8)*name) * 0x100000001b3ull;
-	/* names that differ in their last letter alone are far apart too */
+	/* mix, so that names that differ only in their last letter get far apart */
 	x ^= x >> 32;
 	x *= 0xd6e8feb86659fd93ull;
 	x ^= x >> 32;
@@ -163,7 +164,7 @@ u64 dcm_choose_key(const char *name)
 	return x ^ x >> 32;
 }
 
-/* The donor of @ring that follows donor @who, in one of both directions. */
+/* The donor next to @who in the ring of @ring's donors by key, forward or @back. */
 static unsigned int ring_next(const u64 *key, u64 ring, unsigned int who,
 			      bool back)
 {
@@ -176,7 +177,7 @@ static unsigned int ring_next(const u64 *key, u64 ring, unsigned int who,
 		i = (unsigned int)__builtin_ctzll(ring);
 		if (i == who)
 			continue;
-		/* modulo 2^64: round the ring */
+		/* the distance along the ring, modulo 2^64 */
 		far = back ? key[who] - key[i] : key[i] - key[who];
 		if (next == who || far < best) {
 			best = far;

@@ -2,7 +2,7 @@
 /*
  * choose.h - choose the donor of an extent's slab
  *
- * Pure functions of their arguments, a seeded generator included.
+ * The results depend on the arguments only; the random generator's state is one.
  */
 #ifndef DCM_CLIENT_CHOOSE_H
 #define DCM_CLIENT_CHOOSE_H
@@ -12,7 +12,7 @@
 #define DCM_CHOOSE_DONORS_MAX 64u
 
 /**
- * struct dcm_choose_donor - what placement knows of a donor
+ * struct dcm_choose_donor - what placement knows about a donor
  * @mine: slabs this VM has there, those being mapped included
  * @slabs_free: slabs it would give this VM, as it last said, minus those asked
  *	for since
@@ -21,10 +21,10 @@
  * @up: its session is up
  * @draining: it gives no more slabs
  * @file: its slabs are files on a disk
- * @known: the three figures are known; if not they are ignored, as only a
- *	question can tell
+ * @known: the three figures are known; if not they are ignored, and the donor has
+ *	to be asked
  * @late: the figures are older than the other donors'
- * @excluded: the caller does not want it this time
+ * @excluded: not to be drawn this time
  */
 struct dcm_choose_donor {
 	u64 mine;
@@ -61,10 +61,11 @@ unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
  * @b: second
  *
  * A donor of memory is better than one of files. Else a donor this VM does not
- * use is better; else the one with the smaller share
- * of its memory lent; between equals the one this VM uses less, then @a. A late
- * donor is better only by both measures. A donor that turned out full, down or
- * draining is never chosen.
+ * use is better; else the one that lends a clearly smaller share of its memory;
+ * between about equal ones the one of which this VM uses a smaller share, then @a.
+ * For a donor with late figures it is not enough to lend a smaller share: the VM must
+ * also use less of it. A donor that is full, down, draining or excluded is never
+ * chosen.
  *
  * Return: 0 for @a, 1 for @b, -ENOSPC if neither is possible.
  */
@@ -72,43 +73,45 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 		      const struct dcm_choose_donor *b);
 
 /**
- * dcm_choose_high() - whether a donor lends much already, compared to others
+ * dcm_choose_high() - does a donor lend more than the average donor?
  * @d: the donors
  * @nr: how many
  * @pick: index of the donor
  *
- * Return: whether, as far as is known, its share lent to all hosts, or to this
- * VM, is above that of all usable donors of its medium together; false for a donor that this
- * VM does not use yet.
+ * Compares with all usable donors of its medium (memory or files) whose figures are
+ * known, taken together.
+ *
+ * Return: true if the share that it has lent to all hosts, or to this VM, is above
+ * theirs; false for a donor that this VM does not use yet.
  */
 bool dcm_choose_high(const struct dcm_choose_donor *d, unsigned int nr,
 		    unsigned int pick);
 
 /**
- * dcm_choose_key() - a donor's place among others
+ * dcm_choose_key() - a donor's place in the ring of donors (dcm_choose_partners())
  * @name: NUL-terminated
  *
- * Return: a hash; two donors of one VM have the same one by a rare chance only.
+ * Return: a 64-bit hash; that two donors of a VM have the same one is very unlikely.
  */
 u64 dcm_choose_key(const char *name);
 
 /**
  * dcm_choose_partners() - donors that may have copies of donor @who's pages
  * @key: of each donor, dcm_choose_key()
- * @ring: donors that are there, a bit each
+ * @ring: donors that can be partners, a bit each
  * @who: one of these donors
  * @scatter: how many partners it has; an odd number counts as the next higher
  *
- * In the order of their keys, the last before the first, these are the next
- * @scatter / 2 on both sides: so the partner of a partner is the donor again, and
+ * The donors form a ring in the order of their keys. Partners are the next
+ * @scatter / 2 donors on both sides. So if a is a partner of b, b is one of a, and
  * a donor that comes or goes changes the partners of its neighbours only.
  *
- * Return: the partners, a bit each; all others if they are not more than @scatter.
+ * Return: the partners, a bit each; all other donors if there are at most @scatter.
  */
 u64 dcm_choose_partners(const u64 *key, u64 ring, unsigned int who,
 			unsigned int scatter);
 
-/* Whether it could give a slab, as far as is known. */
+/* Could the donor give a slab, as far as is known? */
 bool dcm_choose_usable(const struct dcm_choose_donor *d);
 
 /* xorshift64*: advances @state, which is never 0 afterwards. */

@@ -40,7 +40,7 @@ void client_kick(struct dcm_client *client)
 	u64 one = 1;
 	ssize_t n;
 
-	/* a full counter wakes the thread as well */
+	/* ignore EAGAIN: the counter is full, and that wakes the thread as well */
 	n = write(client->event, &one, sizeof(one));
 	(void)n;
 }
@@ -144,7 +144,7 @@ static void *client_main(void *arg)
 		client_place_step(client, now);
 		soon = client_slabs_step(client, now);
 		client_slabs_period(client, client_now_ns());
-		/* a step takes well below a millisecond */
+		/* one step, which takes well below a millisecond */
 		populate = client_slabs_populate(client);
 		if (now - published >= CLIENT_TICK_MS) {
 			client_status_publish(client);

@@ -46,12 +46,12 @@ struct dcm_wire_shown;
 struct sockaddr_storage;
 
 /**
- * struct dcm_client_links - makes endpoints of lanes that do their I/O elsewhere
- * @data: make one of a connection that has been welcomed; called instead of
- *	dcm_transport_tcp.open(), and like it
- * @pair: make one of a queue pair that is yet to be connected to @to, showing
+ * struct dcm_client_links - makes endpoints for lanes whose I/O the kernel does
+ * @data: make an endpoint from a connection that has been welcomed; called instead of
+ *	dcm_transport_tcp.open(), with the same meaning
+ * @pair: make an endpoint for a queue pair, and begin to connect that to @to, showing
  *	the ticket @shown; called instead of librdmacm
- * @paired: whether the queue pair that @pair returned is connected
+ * @paired: is the queue pair that @pair returned connected?
  *
  * Called in the client thread; @arg is the callbacks'. @data and @pair return
  * %NULL and a negative errno in @err on failure.
@@ -81,14 +81,14 @@ struct dcm_client_links {
  *	dcm_client_extent_bytes()
  * @data_encryption: page contents go through TLS; if not, in plain bytes, if
  *	the donor agrees
- * @redundancy: which slabs an extent is to have, each on another donor. With
- *	several a data connection with operations in flight on which nothing comes
- *	for %DCM_CLIENT_LATE_MS is given up, so that pages are read from another
- *	copy; else for %DCM_WIRE_SILENCE_MS
- * @scatter: on how many donors of memory, at most, copies are of what one donor of
- *	memory has, as long as these have room; 0: any
- * @cold_after_ms: how long an extent is cold before it may go to files, so that a
- *	busy one gets its memory; 0: ten minutes
+ * @redundancy: which slabs each extent should have, each on another donor. If a data
+ *	connection has operations in flight and nothing arrives on it for a while, it
+ *	is given up: after %DCM_CLIENT_LATE_MS if there are several slabs, as pages can
+ *	be read from another copy, else after %DCM_WIRE_SILENCE_MS
+ * @scatter: how many other donors of memory, at most, have the copies of one donor's
+ *	pages, as long as these have room (choose.c); 0: any number
+ * @cold_after_ms: how long an extent has to be cold before it may be moved to files to
+ *	make room in memory for a busy one (tier.c); 0: ten minutes
  * @patience_ms: how long to wait for a silent donor; 0: a minute
  * @transport: to donors that are not on this host; verbs only without
  *	@data_encryption
@@ -96,15 +96,15 @@ struct dcm_client_links {
  *	READs land without a copy. %NULL: none
  * @area_bytes: size of @area, which must outlive the client
  * @no_populate: do not map the pages of shm slabs ahead of use
- * @no_map: do not map shm slabs: READs copy their bytes, so that these can be
+ * @no_map: do not map shm slabs: READs copy their bytes, so that the copy can be
  *	changed in place
- * @seed: of placement; 0: a random one
- * @links: %NULL: lanes do their I/O by this library
+ * @seed: seed of placement's choices; 0: a random one
+ * @links: the pager's, if the kernel does its lanes' I/O; %NULL: this library does
  * @adopt: called by dcm_client_start() with the callbacks' argument before
  *	anything else is done, to call dcm_client_adopt_*(); may be %NULL
- * @wrap: for tests: gets every new endpoint, returns what lanes get instead (a
- *	hostile one); called by the client thread, or by dcm_client_start() for
- *	shm, whose endpoints are never replaced: those must not die
+ * @wrap: for tests: gets every new endpoint, and returns the (hostile) one that lanes
+ *	get instead. Called by the client thread, but for shm by dcm_client_start():
+ *	endpoints of shm are never replaced, so these must not die
  * @wrap_arg: argument of @wrap
  *
  * An shm slab is mapped read-only into the process. With population the client
@@ -112,7 +112,7 @@ struct dcm_client_links {
  * instead of 2.2 us for a first touch of 16 pages (measured, copy of 4 KiB
  * included). Pages of the donor count in this process's RssShmem, not in its
  * memory cgroup. Only slabs whose memory the donor has already allocated are
- * populated, so nothing is allocated on the host's account.
+ * populated, so that no page is allocated, and charged to this host.
  */
 struct dcm_client_config {
 	const struct dcm_host_donor *donors;
@@ -162,14 +162,14 @@ struct dcm_client_count {
  * @transport: enum dcm_wire_transport
  * @caps: DCM_TR_* of the transport
  * @dead: set before ops->lost(): every operation fails from then on
- * @member: one of the slabs that its extent is to have: neither lost nor given up
- *	for another
+ * @member: it counts as one of the slabs that its extent should have: it is neither
+ *	lost nor being replaced by another
  * @orphan: its donor has ended, and its bytes are mapped here: orphan.c;
  *	READ_ONCE()
  * @activity_milli: page operations a second, EWMA, times 1000; READ_ONCE()
  * @priv: the pager's, never touched here
  * @write_counts: for each %DCM_CLIENT_COUNTED_BYTES how many writes began or
- *	ended; or %NULL
+ *	ended; %NULL if lanes do their I/O elsewhere
  *
  * The rest is slab.c's.
  */
@@ -216,22 +216,23 @@ struct dcm_client_session {
 
 /**
  * struct dcm_client_ops - callbacks, in the client thread except for @fenced
- * @attached: an extent that dcm_client_want() named has a slab
+ * @attached: an extent gets a slab (after dcm_client_want(), or as one more copy)
  * @evict: the donor wants a slab back (memory is short there, or it drains).
  *	It can be used until released; a donor that waits too long takes it
- *	(ops->lost). Once per slab. It can cross a release, as @lost can
+ *	(ops->lost). Called once per slab. It may be called while another thread
+ *	releases the slab, as @lost may
  * @lost: a slab and its content are gone: the donor is gone, was silent for
  *	longer than the patience, ended the session, was restarted, or took the
- *	slab back. Not of a slab whose bytes are mapped here whole: that is moved
- *	(@evict) when its donor is gone. Once per slab. @donor is its donor. It can cross a release
- *	that another thread makes at the same moment: @slab is valid during the
- *	call in any case
+ *	slab back. Not called for a slab all of whose bytes are mapped here: that is
+ *	moved (@evict) when its donor is gone. Called once per slab. @donor is its
+ *	donor. It may be called while another thread releases the slab; @slab is
+ *	valid during the call in any case
  * @starved: no donor can give a slab for this extent now; the client keeps
- *	trying. Once until it is attached
+ *	trying. Called once until the extent gets a slab
  * @up: a donor's session is up (again); may be %NULL
- * @welcomed: a control connection is up; @fd is its socket, for a pager whose
- *	memory is used without this process: a donor on this host keeps what it
- *	lends while it is open. May be %NULL
+ * @welcomed: a control connection is up; @fd is its socket. For a pager whose memory is
+ *	used even when this process is gone (dcmfs): a donor on this host keeps its
+ *	slabs lent as long as the socket is open anywhere. May be %NULL
  * @fenced: in the lane's thread: a lane uses a new data connection or queue pair
  *	to a donor. Operations sent over the older one have happened or never will,
  *	and those in flight on it have been polled. May be %NULL
@@ -294,16 +295,17 @@ u64 dcm_client_extent_bytes(struct dcm_client *client, u32 timeout_ms);
 /**
  * dcm_client_want() - this extent needs a slab
  *
- * Ignored while the extent has as many slabs as it is to have, or one is being
- * sought. An extent that has some of them needs no call for the others: they are
- * sought until they are there.
+ * Ignored while the extent has as many slabs as it should have, or one is being
+ * sought. If it should have several, one call is enough: once it has one, the client
+ * seeks the others by itself.
+ *
  * Never sleeps: sets a bit and, the first time, writes to an eventfd.
  */
 void dcm_client_want(struct dcm_client *client, u32 extent);
 
 /**
  * dcm_client_want_other() - a slab's extent needs another one in its place
- * @slab: not released; if the extent has another one already nothing is done
+ * @slab: not released; if the extent has enough other slabs nothing is done
  *
  * On another donor if one has room; on the same donor only if that is not
  * draining. Never sleeps.
@@ -413,7 +415,7 @@ struct dcm_client_session_ref {
 	struct dcm_client_session s;
 };
 
-/* False: there is no session with that donor now. Any thread. */
+/* Copy a donor's session to @ref. False: there is none now. Any thread. */
 bool dcm_client_session_ref_get(struct dcm_client *client, u32 donor,
 				struct dcm_client_session_ref *ref);
 u32 dcm_client_donors(const struct dcm_client *client);
@@ -447,7 +449,7 @@ int dcm_client_donor_add(struct dcm_client *client,
 int dcm_client_donor_drain(struct dcm_client *client, const char *name,
 			   bool drain);
 
-/* The same, and then forget the donor. */
+/* As dcm_client_donor_drain(); the donor is forgotten once it has no slab of the VM. */
 int dcm_client_donor_remove(struct dcm_client *client, const char *name);
 
 /* ---- taking over from a client that was stopped or killed ---- */
@@ -467,7 +469,7 @@ void dcm_client_adopt_session(struct dcm_client *client, u32 donor,
  * @extent: the extent it belongs to
  * @ref: id, and for verbs base and key; shm slabs need no descriptor: it is not
  *	mapped, so only a pager that reaches it by itself may adopt one
- * @current: write-backs go there; false: its extent is moving off it
+ * @current: write-backs go to it; false: its extent is being moved off it
  *
  * Return: the slab, as if ops->attached() had brought it; %NULL: no memory, or
  * there is no such extent.
@@ -482,26 +484,28 @@ struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
 /**
  * dcm_client_lane_look() - take over new endpoints, hand dead ones back
  *
- * dcm_client_endpoint() for all donors, if dcm_client_io_*() is not called.
+ * As dcm_client_endpoint(), for all donors; for lanes that don't call
+ * dcm_client_io_*(), which does the same.
  */
 void dcm_client_lane_look(struct dcm_client *client, u32 lane);
 
 /**
- * dcm_client_count() - set how many pages were read from and written to a slab
+ * dcm_client_count() - set how many pages were read from and written to a slab so far
  *
- * Donors are told the activity that follows from it. One thread.
+ * From this the client computes the slab's activity, which donors ask for. To be called
+ * by one thread only.
  */
 void dcm_client_count(struct dcm_client_slab *slab, u64 pages);
 
 /**
- * dcm_client_redundancy_set() - change which slabs each extent is to have
+ * dcm_client_redundancy_set() - change which slabs each extent should have
  * @client: the client
  * @redundancy: the new value
  *
- * Slabs that are missing are sought. Those that are too many are given back like
- * slabs that donors have asked for: ops->evict() is called for each. Data connections
- * are made anew if they have to wait for another time now. Any thread but the
- * client's; waits until the client thread knows it.
+ * Missing slabs are sought. Surplus slabs are given back as if their donors had asked
+ * for them: ops->evict() is called for each. Data connections are made anew if the time
+ * after which they are given up changes (dcm_client_config.redundancy). Any thread but
+ * the client's; waits until the client thread has taken the new value.
  *
  * Return: 0, -EINVAL, -EALREADY, -ETIMEDOUT.
  */
@@ -524,23 +528,24 @@ enum dcm_client_donor_state {
  * @file: it lends files of a disk; false too if that is not known yet
  * @state: enum dcm_client_donor_state
  * @leaving: it was removed, and its slabs are moved before it is forgotten
- * @number: the client's
+ * @number: the client's number of the donor
  * @slabs: slabs of this VM there
  * @bytes: their size
- * @orphans: those of @slabs that outlived it and are mapped here
- * @orphans_waiting: those of them that no other donor has room for
- * @rtt_ns: of data operations if there were any (tcp), else of QUERY_MEM
+ * @orphans: of @slabs: those that outlived the donor and are mapped here
+ * @orphans_waiting: of @orphans: those that no other donor has room for
+ * @rtt_ns: round trip time of data operations if there were any (tcp), else of
+ *	QUERY_MEM
  * @reads: READs that succeeded
  * @writes: WRITEs that succeeded
  * @slabs_free: slabs it would give, as it last said
  * @slabs_total: slabs it has in all, lent or not; 0: not known
  * @slabs_used: slabs it has lent, to all hosts
- * @told: it has said the four that follow
- * @capacity_bytes: it may lend at most
- * @lent_bytes: to all hosts
- * @head_room_bytes: kept free for its machine
- * @sessions: with all hosts
- * @silent_ms: since the last message on its control connection; 0: no session
+ * @told: the donor has sent the next four figures
+ * @capacity_bytes: the most that it may lend
+ * @lent_bytes: lent to all hosts
+ * @head_room_bytes: kept free for its own machine
+ * @sessions: sessions with all hosts
+ * @silent_ms: time since the last message on its control connection; 0: no session
  * @patience_ms: the donor is lost when silent for longer
  * @why: how the last connection or attempt failed, "" if it did not
  */
@@ -582,7 +587,7 @@ struct dcm_client_status {
 	struct dcm_client_donor_status donor[DCM_CONFIG_DONORS_MAX];
 };
 
-/* Up to 0.1 s old. Takes a lock that the client thread holds briefly. */
+/* Copy the status, up to 0.1 s old. Waits for the client thread, briefly. */
 void dcm_client_status(struct dcm_client *client, struct dcm_client_status *st);
 
 /* "connecting", "up", "lost", "draining", "silent" */

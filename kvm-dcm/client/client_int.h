@@ -29,7 +29,7 @@
 #define CLIENT_EXPOSED_MS \
 	1000u /* between looks for extents with too few slabs */
 #define CLIENT_REDRAWS 4u /* of donors that have more than their part */
-#define CLIENT_BURST_MS 1000u /* see placement.c */
+#define CLIENT_BURST_MS 1000u /* placement.c: use a donor's first answer for so long */
 #define CLIENT_MAP_MS 30000u /* a donor may have to zero a slab first */
 #define CLIENT_PATIENCE_MS 60000u /* with a silent donor, by default */
 /* an operation succeeded within this time: the donor serves its memory */
@@ -39,11 +39,11 @@
 #define CLIENT_COLD_MS \
 	600000u /* cold for so long: may go to files, by default */
 #define CLIENT_EXCHANGES 4u /* extents that make room in memory at a time */
-#define CLIENT_FILE_LATE_MS 2000u /* at least, for a donor of files */
+#define CLIENT_FILE_LATE_MS 2000u /* a donor of files gets at least this to answer */
 #define CLIENT_STALL_MS 500u /* between two rounds: this host was stopped */
 #define CLIENT_SAY_MS 60000u /* shortest time between equal log lines */
 #define CLIENT_TICK_MS 100u
-#define CLIENT_PAIR_FAILS 3u /* in a row: then the lane takes tcp */
+#define CLIENT_PAIR_FAILS 3u /* failed queue pairs in a row: then use tcp */
 #define CLIENT_VERBS_DEVICES 4u
 #define CLIENT_UNMAPS_MAX 256u /* requests in flight: no more UNMAPs */
 /* with a MAP for each job, an ASK_TICKET for each lane, and a QUERY_MEM */
@@ -61,7 +61,7 @@ enum client_session {
 	SESSION_UP,
 };
 
-/* Whether a session's slabs go over verbs. Decided once in its life. */
+/* Are a session's slabs reached over verbs? Decided once in its life. */
 enum client_verbs {
 	VERBS_OFF,
 	VERBS_TRY, /* the donor offers it: no slab until this is decided */
@@ -79,9 +79,9 @@ enum client_pair_state {
 
 /**
  * struct client_pair - a queue pair being made; the client thread's
- * @tag: of ASK_TICKET
- * @fails: in a row
- * @id: the client's from PAIR_ADDRESS to PAIR_ROUTE, then @ep's
+ * @tag: the tag of ASK_TICKET
+ * @fails: how many attempts have failed in a row
+ * @id: owned here from PAIR_ADDRESS to PAIR_ROUTE, then by @ep
  * @shown: the ticket that is shown to the donor
  */
 struct client_pair {
@@ -101,7 +101,7 @@ struct client_verbs_device {
 	struct ibv_mr *area; /* %NULL: can't be locked; READs are copied */
 };
 
-/* Whether a donor is to be used. See member.c. */
+/* Should a donor be used? See member.c. */
 enum client_member {
 	MEMBER_NONE,
 	MEMBER_IN,
@@ -153,12 +153,13 @@ enum client_slab_state {
 /**
  * struct client_lane_slot - how one lane reaches one donor
  * @next: client thread -> lane: a new endpoint (exchange)
- * @spent: lane -> client thread: a dead one (store, then exchange)
- * @cur: the lane's
- * @shm: the lane's, from start to stop; donors on AF_UNIX only
- * @rtt_ns: lane writes
- * @live: client thread: the endpoint that it gave and did not get back
- * @raw: the tcp or verbs endpoint in @live: the same one but in tests
+ * @spent: lane -> client thread: a dead endpoint (store, then exchange)
+ * @cur: the endpoint that the lane uses; the lane's
+ * @shm: the lane's endpoint to a donor on AF_UNIX, from start to stop
+ * @rtt_ns: round trip time; written by the lane
+ * @live: the endpoint that the lane was given and has not given back; the client
+ *	thread's
+ * @raw: the tcp or verbs endpoint inside @live; the same one, except in tests
  * @donor: the slot's donor
  */
 struct client_lane_slot {
@@ -182,28 +183,28 @@ struct client_lane_slot {
 
 /**
  * struct client_donor - one donor; the client thread's alone but for the slots
- * @member: whether it is to be used
- * @session: id, 0: none. Kept while the connection is down and may be resumed
- * @donor_id: of the donor process that gave it
+ * @member: should it be used?
+ * @session: the session's id, 0: none. Kept while the connection is down, to resume it
+ * @donor_id: id of the donor process that gave the session
  * @heard_ms: time of its last message
  * @data_ms: when an operation on its memory was last found to have succeeded;
- *	not of shm, where the donor has no part in that
- * @refused_ms: since when its machine answers that nothing listens there; 0: it
- *	does not
+ *	not set for shm, which works without the donor
+ * @refused_ms: since when its machine answers that nothing listens at its address; 0:
+ *	it does not
  * @silent: its session was silent for %DCM_WIRE_SILENCE_MS, and that was logged
- * @held: sockets of control connections that were given up and are kept open:
- *	the donor knows the client by them until its next WELCOME; -1: none
- * @tag: the newest request's
- * @query_tag: of the QUERY_MEM in flight, 0: none
+ * @held: sockets of control connections that were given up but are kept open: until
+ *	its next WELCOME the donor takes the client for alive because of them; -1: none
+ * @tag: tag of the newest request
+ * @query_tag: tag of the QUERY_MEM in flight, 0: none
  * @request: requests that wait for their answers, @nr_requests of them
- * @list: which slabs the session has
+ * @list: the request for the session's slabs that is under way (list.c)
  * @others: slabs it has lent to other VMs, by its first answer in this burst
  * @others_ms: time of that answer
- * @full_until_ms: it has refused a MAP: do not ask it before
- * @about: what it said about itself, if it has @told any
+ * @full_until_ms: it has refused a MAP: do not ask it again before this time
+ * @about: the figures that it gave about itself, if @told
  * @was_lost: declared lost, and no message since
  * @gone: nothing listens at its address; its session is kept for its @orphans
- * @orphans: slabs that outlived it
+ * @orphans: how many slabs outlived it
  */
 struct client_donor {
 	struct dcm_client *client;
@@ -271,7 +272,7 @@ enum client_asked {
 	ASKED_ANSWERED,
 };
 
-/* On what kind of donor an extent is to get its next slab. */
+/* The kind of donor on which an extent should get its next slab. */
 enum client_medium {
 	MEDIUM_NONE, /* it gets none */
 	MEDIUM_ANY, /* memory; files if no donor of memory has room */
@@ -281,15 +282,15 @@ enum client_medium {
 
 /**
  * struct client_job - one extent being placed
- * @medium: what kind of donor is drawn
+ * @medium: the kind of donor that is drawn
  * @tried: donors that refused this time, a bit each
- * @never: donors that have a member, or can't take one's place, a bit each
- * @near: donors that may die together with one of those, a bit each
- * @strange: donors that are no partners of those, a bit each (choose.c)
- * @avoid: donors not wanted unless there is no other, a bit each
- * @unused: the VM had no slab on the donors drawn
- * @redraws: draws repeated because the better donor lends much already
- * @asked: state of each question
+ * @never: donors that have a member already, or are unsuitable; a bit each
+ * @near: donors that may die together with a member's, a bit each
+ * @strange: donors that are not partners of all members' donors, a bit each (choose.c)
+ * @avoid: donors to use only if there is no other, a bit each
+ * @unused: the VM had no slab on the donors drawn when they were drawn
+ * @redraws: draws repeated because even the better donor lends much already
+ * @asked: by donor drawn: has it answered?
  * @since_ms: when it entered its state
  */
 struct client_job {
@@ -326,10 +327,10 @@ struct client_lane {
 /**
  * struct client_exchange - a cold extent and a busy one that change places: tier.c
  * @cold: the extent that goes to files
- * @busy: the one that goes to memory
- * @from: the donor whose memory the cold one gives back
- * @memory: how many members the busy one had on donors of memory
- * @left: @from was told; else a donor of files is sought
+ * @busy: the extent that goes to memory
+ * @from: the donor of memory whose slab the cold extent gives back
+ * @memory: how many members @busy had on donors of memory at the start
+ * @left: the slab of @from is being given back; false: a slab on files is sought first
  * @since_ms: since when a slab is sought
  */
 struct client_exchange {
@@ -349,17 +350,17 @@ struct client_exchange {
  * @placing: extents with a job
  * @starved: extents whose starvation was reported
  * @burst_ms: when this burst of placements began
- * @scratch: all clear between uses
+ * @scratch: a bitmap of extents for temporary use; all clear between uses
  * @of_extent: the slabs of each extent, newest first
- * @copies: how many members each extent is to have
- * @files: how many of these members are to be on donors of files
- * @scatter: how many donors of memory have copies of the pages of one; 0: any
- * @uneven: extents may have more
- * @cold_s: for how long an extent is cold before it may go to files
+ * @copies: how many members each extent should have
+ * @files: how many of these members should be on donors of files
+ * @scatter: on how many donors of memory the copies of one's pages are; 0: any number
+ * @uneven: extents may have more members than @copies, or other ones than they should
+ * @cold_s: for how long an extent has to be cold before it may go to files
  * @exchange: extents that change places, @nr_exchanges of them
- * @exchange_ms: when the next may begin
+ * @exchange_ms: when the next exchange may begin
  * @nr_near: extents of which two members may die together
- * @exposed_ms: when to look for extents that have others than they are to have
+ * @exposed_ms: when to look for extents that don't have the slabs they should have
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
  * @counted_slab: the last slab whose write count was asked for, under @lock
  * @status: copy for dcm_client_status(), under @lock
@@ -437,13 +438,13 @@ struct dcm_client {
 	struct client_ask ask;
 };
 
-/* For how long a data connection waits for an answer. */
+/* How long a data connection may wait for an answer before it is given up. */
 static inline u32 client_late_ms(const struct dcm_client *client)
 {
 	return client->copies > 1 ? DCM_CLIENT_LATE_MS : DCM_WIRE_SILENCE_MS;
 }
 
-/* The same for @d: a disk takes its time, and is not down because of it. */
+/* As client_late_ms(), for one donor: a donor of files gets more time, for its disk. */
 static inline u32 client_donor_late_ms(const struct client_donor *d)
 {
 	return d->load.file ?

@@ -184,7 +184,7 @@ bool dcm_address_valid(const char *s)
 	       port > 0 && port < 65536;
 }
 
-/* The place of a donor of the configuration, or how many there are. */
+/* The index of the configured donor of that name, or the number of donors. */
 static u32 donor_find(const struct dcm_host_config *cfg, const char *name)
 {
 	u32 i;
@@ -195,7 +195,7 @@ static u32 donor_find(const struct dcm_host_config *cfg, const char *name)
 	return i;
 }
 
-/* The donor's status address: for dcmctl, in the same file */
+/* Check a donor's status address, which only dcmctl uses, and don't store it. */
 static int donor_status_set(struct reader *r, const char *name,
 			    const char *value)
 {
@@ -268,7 +268,7 @@ static int donor_set(struct reader *r, const char *name, const char *key,
 	if (!dcm_name_valid(name))
 		return FAIL(r, "[donor %.64s]: the name must be " DCM_NAME_RULE,
 			    name);
-	/* a file with more donors: the first file has this one */
+	/* the file with more donors repeats one of the first file: ignore it */
 	if (r->more && donor_find(r->cfg, name) < r->before &&
 	    strcmp(key, "status"))
 		return 0;

@@ -95,7 +95,7 @@ static ssize_t conn_pull(gnutls_transport_ptr_t ptr, void *buf, size_t len)
 	return n;
 }
 
-/* The same for a connection without descriptors. */
+/* As conn_pull(), for a connection that brings no descriptors. */
 static ssize_t fd_pull(gnutls_transport_ptr_t ptr, void *buf, size_t len)
 {
 	return recv((int)(intptr_t)ptr, buf, len, MSG_DONTWAIT);
@@ -135,7 +135,7 @@ void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 	}
 	if (!c->local) {
 		setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		/* Linux 6.15: retry soon after a break of a few seconds */
+		/* since Linux 6.15: so TCP retries soon after a few seconds' break */
 		setsockopt(c->fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &rto,
 			   sizeof(rto));
 	}
@@ -276,7 +276,7 @@ bool dcm_conn_recv(struct dcm_conn *c, struct dcm_wire_msg *msg)
 		ret = dcm_wire_head(c->in, c->in_len, c->phase, DCM_SIDE_DONOR,
 				    msg, &bytes);
 		if (ret == DCM_WIRE_OK) {
-			/* heads are read one by one: no bytes follow */
+			/* each read ends with its head: nothing is left in @in */
 			c->in_len = 0;
 			if (msg->payload_bytes) {
 				dcm_conn_fail(
@@ -355,7 +355,7 @@ int dcm_conn_detach(struct dcm_conn *c, gnutls_session_t *tls)
 		dcm_conn_fail(c, "sends a message that nobody asked for");
 		return -1;
 	}
-	/* the session outlives this connection: it must not point here */
+	/* the TLS session outlives @c: its pull function must not point here */
 	gnutls_transport_set_int(c->tls, fd);
 	gnutls_transport_set_pull_function(c->tls, fd_pull);
 	gnutls_transport_set_pull_timeout_function(c->tls,

@@ -27,7 +27,7 @@ enum dcm_conn_state {
 
 /**
  * struct dcm_conn - a connection
- * @phase: of the protocol; set by the owner, HELLO at first
+ * @phase: the protocol's phase; set by the owner, HELLO at first
  * @since_ms: when it was started
  * @auth: it failed in the handshake: most likely the key is wrong
  * @refused: the donor's machine answered that nothing listens there

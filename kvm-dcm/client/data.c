@@ -10,9 +10,9 @@
  * thread only calls its kill(), such as a shutdown() of a socket that only this
  * thread closes.
  *
- * A session that uses verbs first tries a queue pair (verbs.c), and a data
- * connection after a few failures: slabs can be reached either way. When the
- * data connection breaks, a queue pair is tried again.
+ * A session that uses verbs first tries a queue pair (verbs.c), and after a few
+ * failures a data connection: its slabs can be reached both ways. When that
+ * connection breaks, a queue pair is tried again.
  *
  * States of a slot: no endpoint and no connection (retry at @retry_ms),
  * connecting, HELLO sent, the lane has an endpoint (@live).
@@ -185,7 +185,7 @@ void client_data_timers(struct client_donor *d, u64 now)
 		}
 		if (client_verbs_timers(s, now))
 			continue;
-		/* endpoints that lanes still hold are of the old session */
+		/* if the lane still has one of an old session: wait until it is back */
 		if (!d->want_data || d->st != SESSION_UP ||
 		    (s->live && d->verbs != VERBS_TRY) ||
 		    s->conn.state != DCM_CONN_CLOSED || now < s->retry_ms)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * donor.c - one donor: reached, silent, lost
+ * donor.c - one donor's connection: connect, notice silence, declare lost
  *
  * The papers take the end of a reliable connection for the end of the donor
  * (infiniswap-nsdi17, 4.5, names a time-out as a possible optimization). Here
@@ -19,17 +19,18 @@
  * then every slab there is lost, once, and the next connection is a new
  * session. A sign of life is any message on the control connection; QUERY_MEM
  * asks for one every second (its answer also has what placement needs, and
- * gives the round trip time). So is an operation on the donor's memory that
- * succeeds: if those go on while the control side is silent, the slabs are
- * moved to other donors (dcm-tc18, 3.5). Memory of this host (shm) is not given
- * up while the connection to the donor's process stands, and outlives the process
- * too (orphan.c): then the session is kept, for a donor that is started again with
- * what it had lent.
+ * gives the round trip time). An operation on the donor's memory that succeeds is
+ * a sign of life, too: if these go on while the control side is silent, the slabs are
+ * moved to other donors (dcm-tc18, 3.5). Slabs of shm, memory of this host, are not
+ * given up while the connection to the donor's process stands. They even outlive the
+ * process (orphan.c): then the session is kept, as the donor may be started again with
+ * the slabs that it had lent.
  *
  * A control connection that is silent is given up early, as a new one may get
  * through. But its socket stays open until the donor's next WELCOME: a donor
- * that sees all connections of a client closed takes the client for gone, and
- * if only one direction of the network works it would see nothing else.
+ * that sees all connections of a client closed takes the client for gone. If only
+ * the direction to the donor works, it would see the old ones close, and no new one
+ * come up.
  *
  * Silence is judged only after everything that has arrived was read, and time in
  * which this thread did not run does not count, so a host that was itself
@@ -80,7 +81,7 @@ static void conn_hold(struct client_donor *d)
 	d->held[0] = dcm_conn_hold(&d->conn);
 }
 
-/* Whether the newest connection's other end is still open. */
+/* Is the other end of the newest connection still open? */
 static bool conn_stands(const struct client_donor *d)
 {
 	struct pollfd p = { .fd = d->st == SESSION_UP ? d->conn.fd : d->held[0],
@@ -90,8 +91,8 @@ static bool conn_stands(const struct client_donor *d)
 }
 
 /*
- * The session is over: all its slabs are lost, once, but those whose bytes are
- * here.
+ * The session is over: all its slabs are lost, except those whose bytes are here
+ * (orphans). Does nothing if there is no session.
  */
 void client_donor_lost(struct client_donor *d, const char *why)
 {
@@ -112,7 +113,7 @@ void client_donor_lost(struct client_donor *d, const char *why)
 	d->load.draining = false;
 }
 
-/* Nothing listens at the donor's address; after a while it is lost. */
+/* If the last attempt was refused, note since when; after a while the donor is gone. */
 static void donor_refused(struct client_donor *d, u64 now)
 {
 	if (!d->session || !d->conn.refused) {
@@ -137,7 +138,7 @@ static void donor_down(struct client_donor *d, u64 now)
 		snprintf(d->why, sizeof(d->why), "%.110s%s", d->conn.why,
 			 auth ? REFUSED : "");
 	donor_refused(d, now);
-	/* the donor may have read HELLO and use this connection since */
+	/* once HELLO was sent the donor may count this connection as a sign of life */
 	if (d->session && (was_up || d->st == SESSION_HELLO) && !d->conn.broken)
 		conn_hold(d);
 	else
@@ -216,7 +217,7 @@ void client_donor_io(struct client_donor *d, short revents, u64 now)
 		donor_down(d, now);
 }
 
-/* This host was stopped for so long: that is no silence of the donor. */
+/* This host was stopped for @ms: don't count that as the donor's silence. */
 void client_donor_stalled(struct client_donor *d, u64 ms)
 {
 	d->heard_ms += ms;
@@ -224,7 +225,7 @@ void client_donor_stalled(struct client_donor *d, u64 ms)
 		d->refused_ms += ms;
 }
 
-/* Whether its memory can be used, whatever its control side does. */
+/* Can its memory be used, though its control connection is silent? */
 static bool data_works(const struct client_donor *d, u64 now)
 {
 	return d->local ? conn_stands(d) : now < d->data_ms + CLIENT_SERVES_MS;
@@ -236,7 +237,7 @@ static void donor_silent(struct client_donor *d, u64 now)
 	bool works = data_works(d, now);
 	char why[64];
 
-	/* most likely gone: donor_refused() decides */
+	/* most likely its process has ended: donor_refused() decides */
 	if (d->refused_ms && !works)
 		return;
 	if (!d->silent) {

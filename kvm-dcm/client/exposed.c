@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * exposed.c - extents whose slabs are not those that they are to have
+ * exposed.c - find extents that don't have the slabs they should have
  *
- * While an extent has some of its @copies slabs, but not all, it is *exposed*: a
- * donor's death may take what only that donor has. Once a second such extents
- * are found, and placement.c seeks what they lack; no other extent waits for
- * that. The look also finds extents whose members may die together, on one host
- * or in one group, for the status.
+ * An extent should have @copies slabs, its *members*. While it has some of them, but
+ * not all, it is *exposed*: the death of a donor may take pages that only that donor
+ * has. Once a second a look at all extents finds such extents, and placement.c seeks
+ * the slabs that they lack; extents that have no slab at all don't wait for these. The
+ * look also counts extents whose members may die together, on one host or in one
+ * group, for the status.
  *
- * Of the @copies slabs @files are on donors of files, the others on donors of
- * memory. If none of these has room, a slab is taken on files in place of memory.
- * Which of such extents get a slab in memory later, tier.c decides; then the file is
+ * Of the @copies slabs @files should be on donors of files, the others on donors of
+ * memory. If no donor of memory has room, a slab of files is taken in place of memory.
+ * tier.c decides which of such extents get a slab in memory later; then the file is
  * given back.
  *
  *	    memory  files
@@ -18,17 +19,17 @@
  *	      0       1                 lacks memory
  *	      1       1                 the file is too many: given back
  *
- * An extent that has as many slabs as it may have, two of them on files for want of
- * memory, gives one of these back first, when memory has room: then it lacks a slab
- * like any other.
+ * An extent that has as many slabs as it may have (%DCM_CLIENT_COPIES_MAX), two of
+ * them on files because memory had no room, gives one of these back first once memory
+ * has room: then it lacks a slab like any other.
  *
- * Members that may die together, on one host or in one group, for want of another
- * donor: once there is one with room that is near none of the others, one of them
- * is replaced. Its extent gets a slab there, and gives the near one back; if it has
- * no room for one more, in the other order.
+ * *Near* donors may die together, as they are on one host or in one group. An extent
+ * has members on near donors if no other donor had room. Once one has room that is near
+ * none of the others, one member is replaced: the extent gets a slab there, and gives
+ * the near one back; if it has no room for one more slab, in the other order.
  *
- * Slabs that are too many are given back as if their donors had asked for them,
- * those first that are near others, and of these what the extent got last.
+ * Surplus slabs are given back as if their donors had asked for them: those first that
+ * are near others, and of these the newest.
  *
  * Locking: none, only the client thread uses it.
  */
@@ -71,7 +72,7 @@ static struct members members_of(const struct dcm_client *client, u32 extent)
 	return m;
 }
 
-/* The donors whose slabs are files, a bit each. */
+/* The donors that lend files, a bit each. */
 u64 client_donors_file(const struct dcm_client *client)
 {
 	u64 who = 0;
@@ -89,7 +90,7 @@ u32 client_extent_memory(const struct dcm_client *client, u32 extent)
 	return members_of(client, extent).memory;
 }
 
-/* How many members an extent is to have on donors of memory. */
+/* How many members an extent should have on donors of memory. */
 static u32 memory_due(const struct dcm_client *client)
 {
 	return client->copies - client->files;
@@ -104,7 +105,7 @@ static enum client_medium members_lack(const struct dcm_client *client,
 	return m->files < client->files ? MEDIUM_FILE : MEDIUM_NONE;
 }
 
-/* On what kind of donor the extent is to get a slab now. */
+/* The kind of donor on which the extent should get a slab now. */
 enum client_medium client_extent_lacks(const struct dcm_client *client,
 				       u32 extent)
 {
@@ -113,7 +114,7 @@ enum client_medium client_extent_lacks(const struct dcm_client *client,
 	return members_lack(client, &m);
 }
 
-/* May a donor die together with one of @others, a bit each? */
+/* May a donor die together with one of the donors @others, a bit each? */
 bool client_donor_near_any(const struct dcm_client *client, u32 donor,
 			   u64 others)
 {
@@ -140,7 +141,7 @@ bool client_extent_near(const struct dcm_client *client, u32 extent)
 	return false;
 }
 
-/* The donors of an extent's members but of @not, a bit each. */
+/* The donors of an extent's members except the member @not, a bit each. */
 u64 client_members_donors(const struct dcm_client *client, u32 extent,
 			  const struct dcm_client_slab * not )
 {
@@ -168,7 +169,7 @@ void client_member_leave(struct dcm_client_slab *s)
 	client_member_slab_leave(s);
 }
 
-/* Give back the newest member on a donor of that kind, a near one if there is one. */
+/* Give back a member on memory, or on a @file: the newest near one, else the newest. */
 void client_surplus_leave(struct dcm_client *client, u32 extent, bool file)
 {
 	struct dcm_client_slab *s = client->of_extent[extent], *go = NULL;
@@ -188,7 +189,7 @@ void client_surplus_leave(struct dcm_client *client, u32 extent, bool file)
 		client_member_leave(go);
 }
 
-/* Donors with room to spare, beside what they would soon ask back, a bit each. */
+/* Donors with more than 1/16 free: they won't soon ask slabs back. A bit each. */
 static u64 donors_roomy(const struct dcm_client *client, u64 now)
 {
 	u64 who = 0;
@@ -219,8 +220,8 @@ u64 client_extent_donors(const struct dcm_client *client, u32 extent)
 }
 
 /*
- * Find a member to be replaced, as it is near another. @to: donors with room that
- * may take its place, a bit each.
+ * Find a member that is near another one and can be replaced. @to: out: donors with
+ * room that may take its place, a bit each.
  */
 static struct dcm_client_slab *extent_apart(const struct dcm_client *client,
 					    u32 extent, u64 roomy, u64 *to)
@@ -250,13 +251,14 @@ static struct dcm_client_slab *extent_apart(const struct dcm_client *client,
 }
 
 /**
- * client_extent_moves() - where an extent that lacks nothing is to get a slab
+ * client_extent_moves() - should an extent that lacks no slab get a better one?
  * @client: the client
  * @extent: the extent
  * @now: the time
  * @to: out: donors that may lend it, a bit each
  *
- * Return: what these lend; %MEDIUM_NONE: its members are where they can be.
+ * Return: what these donors lend; %MEDIUM_NONE: no, its members are as good as they
+ * can be.
  */
 enum client_medium client_extent_moves(const struct dcm_client *client,
 				       u32 extent, u64 now, u64 *to)
@@ -273,10 +275,10 @@ enum client_medium client_extent_moves(const struct dcm_client *client,
 }
 
 /**
- * struct apart - extents of which a member is to be replaced, as it is near another
+ * struct apart - extents with a member to be replaced, as it is near another
  * @roomy: donors with room, a bit each
- * @moving: extents that have a slab more than they are to have
- * @nr: how many were found
+ * @moving: how many extents have more slabs than @copies, and so are being moved
+ * @nr: how many are in @extent
  */
 struct apart {
 	u64 roomy;
@@ -315,7 +317,7 @@ static void apart_want(struct dcm_client *client, const struct apart *a)
 	}
 }
 
-/* An extent that has its number of slabs, or more: are they where they are to be? */
+/* An extent has enough slabs: give back surplus ones, and seek better ones. */
 static void extent_even(struct dcm_client *client, u32 extent,
 			const struct members *m, struct client_tier *tier)
 {
@@ -348,9 +350,9 @@ static bool looks_needed(const struct dcm_client *client)
 }
 
 /*
- * Have slabs sought for extents that have some, but fewer than they are to
- * have: a donor was lost, or no other donor had a slab, or there are to be more
- * now. And for those that are to have others.
+ * Once a second, look at all extents that have slabs. Seek slabs for those that have
+ * too few: a donor was lost, no other donor had room, or the number was raised. Also
+ * replace slabs that are on the wrong donors.
  */
 void client_exposed_want(struct dcm_client *client, u64 now)
 {
@@ -383,19 +385,19 @@ void client_exposed_want(struct dcm_client *client, u64 now)
 			extent_even(client, e, &m, &tier);
 	}
 	client->nr_near = near;
-	/* what lacks a copy comes first */
+	/* while extents lack copies, replace no near members */
 	if (!exposed)
 		apart_want(client, &apart);
 	client_tier_step(client, &tier, exposed, now);
 }
 
-/* Each extent is to have those slabs from now on. */
+/* Set which slabs each extent should have from now on. */
 void client_place_redundancy(struct dcm_client *client,
 			     enum dcm_host_redundancy redundancy)
 {
 	client->copies = dcm_redundancies[redundancy].copies;
 	client->files = dcm_redundancies[redundancy].files;
-	/* for good: a slab that was asked for before may still come */
+	/* stays set: a slab that was asked for before may still come */
 	client->uneven = true;
 	client->nr_exchanges = 0;
 	client->exposed_ms = 0;

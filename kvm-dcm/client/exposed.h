@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* exposed.h - extents whose slabs are not those that they are to have */
+/* exposed.h - find extents that don't have the slabs they should have */
 #ifndef DCM_CLIENT_EXPOSED_H
 #define DCM_CLIENT_EXPOSED_H
 

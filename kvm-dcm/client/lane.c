@@ -7,9 +7,9 @@
  * flight. Counters are plain stores that other threads read; lanes share
  * nothing, nothing is locked, and no system call is made but the transport's.
  *
- * Order matters: a completion is accounted to its slab before the slab's
+ * Order matters: a completion is added to its slab's counters before the slab's
  * in-flight count goes down, because at zero a released slab is freed. A write
- * counts in its write count before its first byte can be in the slab, and again
+ * increments the write count before its first byte can be in the slab, and again
  * when it has ended: dcm_client_write_count().
  */
 #include <time.h>
@@ -26,7 +26,7 @@ static inline void count_add(u64 *p, u64 n)
 	WRITE_ONCE(*p, *p + n);
 }
 
-/* Count a write that begins or ends, or (-1) could not be posted. */
+/* Count a write that begins or ends; @by -1: take it back, it could not be posted. */
 static void write_counts_add(struct dcm_client_slab *slab,
 			     const struct dcm_io *io, u32 by)
 {
@@ -52,7 +52,7 @@ static struct dcm_endpoint *slot_endpoint(struct dcm_client *client, u32 lane,
 		return ep;
 	if (ep) {
 		if (ep->ops->in_flight(ep))
-			return NULL; /* poll its completions first */
+			return NULL; /* its completions must be polled first */
 		s->cur = NULL;
 		*broken |= bit;
 		smp_store_release(&s->spent, ep);
@@ -160,7 +160,7 @@ static int poll_endpoint(struct dcm_client *client, u32 lane, u32 donor,
 	for (io = **tail; io; io = io->next) {
 		io_account(client, lane, s, io);
 		if (!io->next && ep == s->cur && !io->status) {
-			/* one clock reading for the batch: its newest */
+			/* one clock reading for the batch, for its newest operation */
 			rtt = client_now_ns() - io->posted_ns;
 			WRITE_ONCE(s->rtt_ns,
 				   s->rtt_ns ?
@@ -196,7 +196,7 @@ int dcm_client_io_poll(struct dcm_client *client, u32 lane,
 		n += poll_endpoint(client, lane, donor, ep, &tail, max - n);
 		if (!ep->ops->in_flight(ep)) {
 			l->busy_tcp &= ~(1ull << donor);
-			/* give a dead one back now, not at the next post */
+			/* if it is dead, give it back now, not at the next post */
 			slot_endpoint(client, lane,
 				      &client->donor[donor].slot[lane]);
 		}

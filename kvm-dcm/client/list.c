@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * list.c - give back slabs that nobody knows
+ * list.c - give back slabs that the donor has lent but the client does not know
  *
  * When the answer to a MAP is lost with its connection, the donor has lent a slab
- * that this client never heard of; so with a DONE that took a slab by force, or
- * an UNMAP of a slab that has no record here. They would stay lent until the
- * session ends. So after each resume the donor is asked what the session has, and
- * gets back what is not known here.
+ * that this client never heard of. The like happens when a connection takes with it
+ * a DONE, or an UNMAP of a slab that has no record here any more. Such slabs would
+ * stay lent until the session ends. So after each resume the donor is asked which slabs
+ * the session has, and gets back those that are not known here.
  *
  *	LIST after 0 -> up to 64 SLAB_IS -> LIST after the last -> ... -> none left
  *
  * Answers come in the order of requests: a MAP that was sent after LIST is answered
- * before the next LIST is looked at, so its slab is known by then. Given back is
- * what has no record here, or a record that says it is lost.
+ * before the next LIST is looked at, so its slab is known by then. A slab is given back
+ * if it has no record here, or if its record says that it is lost.
  *
- * Bounds: one LIST is in flight; ids ascend over all answers, so a donor can't
- * make it go on for ever with slabs that it does not have. One that sends
- * something else is hung up.
+ * Bounds: one LIST is in flight; ids must ascend over all answers, so a donor can't
+ * make it go on for ever with slabs that it does not have. The connection to a donor
+ * that answers otherwise is closed.
  *
  * Locking: none, only the client thread uses it.
  */
@@ -66,7 +66,7 @@ bool client_list_answer(struct client_donor *d, const struct dcm_wire_msg *m,
 	if (!l->tag || m->tag != l->tag)
 		return false;
 	if (!m->slab_is.slab) {
-		/* none, and that is all of the answer */
+		/* "no slab": allowed only as the whole answer */
 		if (l->left != DCM_WIRE_LIST_MAX)
 			return false;
 		list_end(d);

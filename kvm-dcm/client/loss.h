@@ -22,11 +22,11 @@ struct dcm_loss {
 	u64 pages;
 };
 
-/* Add an extent; the lowest are kept. */
+/* Add an extent; the log line names the lowest %DCM_LOSS_LIST of them. */
 void dcm_loss_add(struct dcm_loss *l, u32 extent, u64 pages);
 
 /**
- * dcm_loss_log() - log what was lost, and forget it
+ * dcm_loss_log() - log the losses, and forget them
  * @donor: the donor that was lost; %NULL: @cause says what happened
  * @name: of the VM
  * @on_loss: what an access to a lost page does

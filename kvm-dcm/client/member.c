@@ -6,13 +6,13 @@
  * refer to it by number, so it is never moved or freed. A new donor takes the
  * place it had before, else one that was never used, else a removed donor's.
  *
- *	NONE -> IN -> DRAINED: lends no more, its slabs are moved as if it had
+ *	NONE -> IN -> DRAINED: gets no new slabs, its slabs are moved as if it had
  *	^        '-----'  asked for them; stays connected
- *	'----- LEAVING: the same, and without a slab a GOODBYE, then NONE
+ *	'----- LEAVING: the same; once it has no slab: GOODBYE, then NONE
  *
  * A slab can only be moved where there is room; until then it stays where it is
- * and nothing is lost. Back to IN from DRAINED and LEAVING: slabs whose move
- * has begun are still moved.
+ * and nothing is lost. When a donor goes back from DRAINED or LEAVING to IN, slabs
+ * whose move has begun are still moved.
  *
  * Other threads leave a request in @ask and wait until the client thread has
  * done it. The asking thread looks up names: a resolver may take many seconds.
@@ -109,7 +109,7 @@ int dcm_client_redundancy_set(struct dcm_client *client,
 
 /* ---- the client thread ---- */
 
-/* Make the slots of its lanes; on this host they need no connection. */
+/* Make the slots of the donor's lanes; for shm their endpoints, too. */
 int client_member_slots(struct client_donor *d)
 {
 	struct dcm_client *client = d->client;
@@ -246,7 +246,7 @@ static int donor_add(struct dcm_client *client, const struct client_ask *what,
 	return 0;
 }
 
-/* Have a slab moved as if the donor wanted it back, unless it does already. */
+/* Have a slab moved as if its donor had asked for it, unless it has already. */
 void client_member_slab_leave(struct dcm_client_slab *s)
 {
 	if (!client_slab_held(s) || s->dead || s->evicting || s->leaving)
@@ -289,14 +289,14 @@ static int redundancy_change(struct dcm_client *client,
 	client_place_redundancy(client, what->redundancy);
 	if (client_late_ms(client) == late_ms)
 		return 0;
-	/* connections know for how long to wait when they are made */
+	/* a connection's time-out is set when it is made: make new ones */
 	for (i = 0; i < client->nr_donors; i++)
 		if (client->donor[i].slot)
 			client_data_kill(&client->donor[i]);
 	return 0;
 }
 
-/* Do what another thread has asked for. */
+/* Handle another thread's request, if there is one. */
 void client_member_step(struct dcm_client *client, u64 now)
 {
 	struct client_donor *d;
@@ -326,7 +326,7 @@ void client_member_step(struct dcm_client *client, u64 now)
 	}
 	client_status_publish(client);
 	pthread_mutex_lock(&client->lock);
-	/* that thread may have given up, and another have asked */
+	/* if the asking thread gave up, another request may be there by now */
 	if (client->ask.seq == what.seq) {
 		client->ask.ret = ret;
 		client->ask.op = ASK_NOTHING;

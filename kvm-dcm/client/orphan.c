@@ -14,12 +14,12 @@
  *	          '-- cut --> lost
  *
  * A donor that systemd starts again may have kept its sessions, so the session
- * is kept here as long as the donor does not say that it is over. Then the slab
- * is disowned: no donor counts it, and its id may be another slab's.
+ * is kept here until the donor says that it is over. Then the slab is *disowned*: no
+ * donor counts it, and its id may be another slab's.
  *
- * A memfd that was truncated is no orphan but lost: its donor took it by force.
- * A slab that was adopted has no descriptor here (dcm_client_adopt_slab()): the
- * pager that reaches it tells by dcm_client_stale() that it was cut.
+ * A slab whose memfd was truncated (cut) is lost, not an orphan: its donor took it by
+ * force. A slab that was adopted has no descriptor here (dcm_client_adopt_slab()): the
+ * pager, which can reach it, calls dcm_client_stale() when it finds it cut.
  *
  * Locking: none, only the client thread uses it. @orphan and @disowned are read
  * by other threads.
@@ -29,7 +29,7 @@
 
 #include "client_int.h"
 
-/* Whether all bytes of a slab are in memory of this host. */
+/* Are all bytes of a slab in memory of this host? */
 static bool slab_whole(const struct dcm_client_slab *s)
 {
 	struct stat st;
@@ -50,13 +50,13 @@ static void orphan_set(struct dcm_client_slab *s, bool orphan)
 	d->orphans = orphan ? d->orphans + 1 : d->orphans - 1;
 }
 
-/* The slab is lost, or its record goes: it is nobody's orphan. */
+/* Count a slab as an orphan no more: it is lost, or its record is about to be freed. */
 void client_orphan_end(struct dcm_client_slab *s)
 {
 	orphan_set(s, false);
 }
 
-/* The donor has ended. False: the slab's bytes are not here. */
+/* The donor has ended: make its slab an orphan. False: its bytes are not here. */
 static bool orphan_make(struct dcm_client_slab *s)
 {
 	if (!slab_whole(s))
@@ -65,7 +65,7 @@ static bool orphan_make(struct dcm_client_slab *s)
 	return true;
 }
 
-/* The session is over, in which an orphan was lent. */
+/* The session in which an orphan was lent is over: disown the orphan. */
 static void orphan_disown(struct dcm_client_slab *s)
 {
 	struct client_donor *d = &s->client->donor[s->donor];
@@ -73,11 +73,11 @@ static void orphan_disown(struct dcm_client_slab *s)
 	if (s->disowned)
 		return;
 	d->load.mine--;
-	/* before the donor's next session, in which its id may come again */
+	/* before the donor's next session, in which a slab may have the same id */
 	smp_store_release(&s->disowned, true);
 }
 
-/* The donor has come back with the session: what it lent is lent again. */
+/* The donor has come back and resumed the session: its orphans are lent again. */
 void client_orphans_resumed(struct client_donor *d)
 {
 	struct dcm_client_slab *s;
@@ -96,7 +96,7 @@ static u64 room_beside(const struct client_donor *d, bool orphans, u64 now)
 	for (i = 0; i < client->nr_donors; i++) {
 		const struct client_donor *o = &client->donor[i];
 
-		/* a donor that was started anew at this address is another one */
+		/* beside orphans, a new donor at @d's address counts like any other */
 		if ((o != d || orphans) && client_donor_usable(o, now))
 			room += o->load.slabs_free;
 	}
@@ -107,7 +107,7 @@ static u64 room_beside(const struct client_donor *d, bool orphans, u64 now)
  * Move slabs off a donor that can't be asked but whose memory can be used
  * (dcm-tc18, 3.5): only its orphans if @orphans, else all slabs, as its control
  * connection is silent. Moves a few at a time, so that little was moved in vain if
- * the donor answers after all, and no slab for which no other donor has room.
+ * the donor answers after all, and only as many as other donors have room for.
  */
 void client_donor_relieve(struct client_donor *d, bool orphans, u64 now)
 {
@@ -130,7 +130,7 @@ void client_donor_relieve(struct client_donor *d, bool orphans, u64 now)
 	}
 }
 
-/* Extents of a donor's slabs as text, in ascending order; their number. */
+/* List the extents that lose a donor's slab, in order. Returns their number. */
 static u64 lost_list(struct client_donor *d, char *text, size_t room)
 {
 	struct dcm_client *client = d->client;
@@ -158,7 +158,7 @@ static u64 lost_list(struct client_donor *d, char *text, size_t room)
 	return n;
 }
 
-/* Lose the slabs whose bytes are not here. */
+/* Declare a donor's slabs lost, except those whose bytes are here. */
 static void slabs_cut(struct client_donor *d)
 {
 	struct dcm_client_slab *s, *next;
@@ -171,7 +171,7 @@ static void slabs_cut(struct client_donor *d)
 	}
 }
 
-/* The session is over. */
+/* The session with @d is over: lose its slabs, and disown its orphans. */
 void client_slabs_lost(struct client_donor *d, const char *why)
 {
 	struct dcm_client_slab *s;
@@ -205,7 +205,7 @@ void client_slabs_lost(struct client_donor *d, const char *why)
 	slabs_cut(d);
 }
 
-/* Nothing listens any more at the donor's address: it may come back. */
+/* Nothing listens at the donor's address: lose its slabs, but keep orphans' session. */
 void client_donor_gone(struct client_donor *d, const char *why)
 {
 	struct dcm_client_slab *s;

@@ -2,8 +2,8 @@
 /*
  * placement.c - find a slab for an extent: QUERY_MEM to two donors, MAP to one
  *
- * choose.c decides; this file asks. Lanes only set a bit in @want, or for a
- * move leave a note at the slab to be replaced. The client thread moves bits to
+ * choose.c decides; this file asks. Other threads only set a bit in @want, or, to have
+ * a slab replaced, leave a note at it. The client thread moves the bits to
  * @pending, from where a bounded number of jobs takes them:
  *
  *   QUERY: both drawn donors were asked; when both have answered, or have had
@@ -13,30 +13,30 @@
  *          over; so does a broken connection, or a donor that falls silent
  *
  * Many jobs decide on one answer, so the VM's own slabs are counted here and
- * never taken from it: an answer says what others have there (@others), and
- * does not include MAPs sent after the question. And other hosts may place at
- * the same time, because of the same dead donor: their slabs are taken from the
- * first answer in %CLIENT_BURST_MS and then left, so that a donor whose answers
- * come early does not look fuller than one whose come late. A job that drew
- * unused donors which other jobs have used since draws again.
+ * never taken from an answer, which does not include MAPs sent after the question. An
+ * answer is used for the number of slabs that other VMs have there (@others). Other
+ * hosts may place at the same time, because of the same dead donor. So @others is taken
+ * from a donor's first answer in %CLIENT_BURST_MS and then kept; else a donor whose
+ * answers come late would look fuller than one whose answers come early. A job whose
+ * two donors were unused when it drew them, but were used by other jobs since, draws
+ * again.
  *
- * At the start nothing is placed before all donors have sent their figures,
- * have failed, or %CLIENT_FIRST_MS are over: else the first would get everything.
+ * At the start nothing is placed before all donors have sent their figures or have
+ * failed, or %CLIENT_FIRST_MS are over: else the first donor would get everything.
  *
- * With no donor left the extent stays pending, everything waits for a growing
- * back-off, and ops->starved() is called once. A donor that comes up or frees
+ * If no donor can give a slab, the extent stays pending, ops->starved() is called once,
+ * and all extents without a slab wait, longer each time. A donor that comes up or frees
  * memory ends the wait.
  *
- * An extent is to have @copies slabs, each on another donor: its members
- * (exposed.c). Donors on the host or in the group of another member are taken
- * only if there are no others: they may die together (a rack's power). Next in
- * importance, copies of what one donor of memory has are on @scatter others only
- * (choose.c), if these have room. @files of
- * the slabs are to be on donors of files; in place of memory these are taken only
- * if no donor of memory has room: the VM is then slow and does not stop.
+ * An extent should have @copies slabs, each on another donor: its members
+ * (exposed.c). Donors near another member, on the same host or in the same group, are
+ * taken only if there are no others: they may die together (a rack's power). Less
+ * important, the copies of one donor's pages should be on only @scatter other donors
+ * (choose.c). @files of the slabs should be on donors of files. These are taken in
+ * place of memory only if no donor of memory has room: then the VM is slow, but goes on.
  *
  * A MAP whose answer was lost with a connection may leave the donor with a slab
- * that is unknown here; it is freed with the session.
+ * that is unknown here; list.c gives it back after the next resume.
  *
  * Invariant: an extent is in at most one of @pending and @placing, and has at
  * most @copies members unless @uneven, no two of them on one donor.
@@ -56,7 +56,7 @@ void dcm_client_want(struct dcm_client *client, u32 extent)
 		client_kick(client);
 }
 
-/* Have a slab sought for the extent, unless one is already. */
+/* Seek a slab for the extent, unless one is sought already. */
 void client_place_want(struct dcm_client *client, u32 extent)
 {
 	if (bit_test(client->pending, extent) ||
@@ -66,7 +66,7 @@ void client_place_want(struct dcm_client *client, u32 extent)
 	client->nr_pending++;
 }
 
-/* Take the extents that lanes want slabs for. */
+/* Take over the extents in @want, for which other threads want slabs. */
 void client_place_wants(struct dcm_client *client)
 {
 	u32 w, n;
@@ -108,8 +108,9 @@ void client_place_soon(struct dcm_client *client, u64 now)
 }
 
 /*
- * Donors for which many jobs have waited long: they are passed over as long as
- * there are others, or all jobs would end up waiting for them.
+ * If half of the jobs have waited long for an answer to MAP, the donors that they wait
+ * for, a bit each. These are not drawn while there are others: else all jobs would
+ * end up waiting for them.
  */
 static u64 donors_slow(const struct dcm_client *client, u64 now)
 {
@@ -142,7 +143,7 @@ static void candidates_fill(struct dcm_client *client, u64 not, u64 now,
 	}
 }
 
-/* A MAP that was sent counts as a slab until it is answered. */
+/* End a job. If its MAP was not answered, no longer count the slab as the VM's. */
 static void job_free(struct dcm_client *client, struct client_job *j)
 {
 	if (j->st == JOB_MAP) {
@@ -153,7 +154,7 @@ static void job_free(struct dcm_client *client, struct client_job *j)
 	j->nr = 0;
 }
 
-/* Draw up to two donors, none of @never. False: there is none. */
+/* Draw up to two donors, none of @never; drop wishes until one is left. False: none. */
 static bool job_draw_of(struct dcm_client *client, struct client_job *j,
 			u64 never, u64 now)
 {
@@ -202,14 +203,14 @@ static bool job_ask(struct dcm_client *client, struct client_job *j, u64 now)
 	if (now - client->burst_ms > CLIENT_BURST_MS)
 		client->burst_ms = now;
 	j->unused = !client->donor[j->pick[0]].load.mine;
-	/* a single donor that is known needs no question */
+	/* with a single donor there is nothing to compare, if its figures are known */
 	if (j->nr == 1 && client->donor[j->pick[0]].load.known)
 		return false;
 	for (i = 0; i < j->nr; i++) {
 		struct client_donor *d = &client->donor[j->pick[i]];
 
 		j->tag[i] = client_donor_query(d, now);
-		/* another job has waited long enough for its answer */
+		/* its answer to another job's question is late: don't wait as well */
 		j->asked[i] = now - d->query_ms > CLIENT_WAIT_MS ? ASKED_LATE :
 								ASKED_WAIT;
 		wait = wait || j->asked[i] == ASKED_WAIT;
@@ -224,7 +225,7 @@ static void job_starved(struct dcm_client *client, struct client_job *j,
 	u32 extent = j->extent, waiting, i;
 
 	job_free(client, j);
-	/* its memory can leave this host: others need not wait for this one */
+	/* it has a slab, so its pages can leave this host: don't make others wait */
 	if (client_slab_members(client, extent)) {
 		bit_clear(client->placing, extent);
 		if (j->medium != MEDIUM_MEMORY &&
@@ -244,7 +245,7 @@ static void job_starved(struct dcm_client *client, struct client_job *j,
 		min(max(client->place_backoff_ms * 2, CLIENT_BACKOFF_MIN_MS),
 		    CLIENT_BACKOFF_MAX_MS);
 	client->place_ms = now + client->place_backoff_ms;
-	/* no donor has had the time to answer */
+	/* just started: donors have had no time to answer yet */
 	if (!client->was_up && now - client->start_ms < CLIENT_GRACE_MS)
 		return;
 	waiting = client->nr_pending;
@@ -278,7 +279,7 @@ static void job_map(struct dcm_client *client, struct client_job *j,
 	msg.map.transports = d->local		  ? DCM_WT_SHM | DCM_WT_TCP :
 			     d->verbs == VERBS_ON ? DCM_WT_VERBS :
 						    DCM_WT_TCP;
-	/* the next job must not count on the same slab */
+	/* so that the next job does not count on the same slab */
 	if (d->load.slabs_free)
 		d->load.slabs_free--;
 	d->load.mine++;
@@ -320,9 +321,9 @@ static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 }
 
 /*
- * Draw, ask, decide. This ends: a draw that is not asked is decided; a decision
- * in vain takes donors off the list, or other jobs were faster, and then the
- * next draw has figures that were just compared.
+ * Draw, ask, decide; again if that brought nothing. This ends: each failed decision
+ * excludes donors (@tried), uses up a redraw, or finds that other jobs have used the
+ * unused donors meanwhile, which are fewer then.
  */
 static void job_go(struct dcm_client *client, struct client_job *j, u64 now)
 {
@@ -334,7 +335,7 @@ static void job_go(struct dcm_client *client, struct client_job *j, u64 now)
 	} while (!job_ask(client, j, now) && !job_decide(client, j, now));
 }
 
-/* The donor refused, or can't be asked any more. */
+/* Start a job over: the donor refused, or can't be asked any more. */
 static void job_again(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	job_free(client, j);
@@ -342,9 +343,8 @@ static void job_again(struct dcm_client *client, struct client_job *j, u64 now)
 }
 
 /*
- * Take over a donor's figures. The donor had read what was sent before the
- * question, and none of the MAPs sent since: it did not count those slabs of
- * the VM.
+ * Take over the figures of a donor's answer. They include the slabs of MAPs that were
+ * sent before the question, but not of those sent after it (@since).
  */
 static void figures_take(struct client_donor *d, const struct dcm_wire_msg *m,
 		    u64 now)
@@ -406,7 +406,7 @@ bool client_place_mr_info(struct client_donor *d, u64 tag, u32 *extent, u64 now)
 		return false;
 	*extent = r.job->extent;
 	job_free(d->client, r.job);
-	/* the donor maps one after the other: the next one's time starts */
+	/* a donor handles MAPs one after the other: start the time of the next */
 	for (i = 0; i < CLIENT_JOBS; i++) {
 		j = &d->client->job[i];
 		if (j->st == JOB_MAP && j->pick[0] == d->idx)
@@ -451,7 +451,7 @@ void client_place_down(struct client_donor *d, u64 now)
 	}
 }
 
-/* Donors of memory that are no partners of all @members of an extent. */
+/* Donors of memory that are not partners of all the donors @members of an extent. */
 static u64 donors_strange(const struct dcm_client *client, u64 members)
 {
 	u64 key[DCM_CONFIG_DONORS_MAX], ring = 0, partners;
@@ -490,14 +490,14 @@ static void job_start(struct dcm_client *client, struct client_job *j,
 	if (medium == MEDIUM_NONE)
 		medium = client_extent_moves(client, extent, now, &to);
 	if (medium == MEDIUM_NONE)
-		return; /* it has got one meanwhile */
+		return; /* it has got its slab meanwhile */
 	bit_set(client->placing, extent);
 	*j = (struct client_job){ .extent = extent,
 				  .medium = medium,
 				  .never = ~to };
 	for (; s; s = s->next_of_extent)
 		if (s->orphan)
-			continue; /* whatever listens there is another donor */
+			continue; /* its donor has ended: a new one there is another */
 		else if (s->member)
 			members |= 1ull << s->donor;
 		else if (!s->dead)
@@ -520,13 +520,13 @@ static struct client_job *job_new(struct dcm_client *client)
 	return NULL;
 }
 
-/* Whether an extent waits and there is a job for it. */
+/* Is an extent pending, and a job free for it? */
 bool client_place_ready(struct dcm_client *client)
 {
 	return client->nr_pending && job_new(client);
 }
 
-/* Whether a job's time is over, or its donor has become silent. */
+/* Is a job's time over, or its donor silent? */
 static bool job_overdue(const struct dcm_client *client,
 			const struct client_job *j, u64 now)
 {
@@ -589,7 +589,7 @@ void client_place_step(struct dcm_client *client, u64 now)
 			return;
 		}
 		job_start(client, j, n, now);
-		/* the others wait behind this one: begin there next time */
+		/* nobody has room: go on with the next extent after the wait */
 		if (now < client->place_ms) {
 			client->cursor = (n + 1) % client->nr_extents;
 			return;

@@ -4,18 +4,18 @@
  *
  * A rebuild that is slow leaves memory exposed to a second donor's death for
  * longer; one that is fast makes the guest's faults wait behind its READs and
- * WRITEs. So the rate follows the faults: each quarter of a second in which their
- * 99th percentile is over twice what it was before the rebuild the rate is halved,
- * but for the first of such in a row, as one stop of a busy host makes a few faults
- * slow. Each other one it is doubled, up to the limit that the operator has set.
+ * WRITEs. So the rate follows the faults. Each quarter of a second the 99th percentile
+ * of their latency is compared with its value before the rebuild. If it is more than
+ * twice as high, the rate is halved, down to 1/64 of the limit; but not at the first
+ * such look in a row, as a short stop of a busy host makes a few faults slow. Else the
+ * rate is doubled, up to the limit that the operator has set.
  *
  *	before a rebuild     the rebuild
  *	calm = p99     |  limit, limit, limit/2, limit/4, limit/2, ...
  *
- * Within the rate bytes are given out as they come due (a token bucket), for no more
- * than 20 ms at once: many READs together would hold up the faults behind them,
- * which the 99th percentile sees. infiniswap-nsdi17 rebuilds nothing: it falls
- * back on the disk.
+ * A token bucket keeps to the rate. It holds no more than 20 ms' worth of bytes: many
+ * READs together would hold up the faults behind them, which shows in the 99th
+ * percentile. infiniswap-nsdi17 rebuilds nothing: it falls back on the disk.
  *
  * Locking: none, one thread uses a pace.
  */
@@ -26,9 +26,9 @@
 #define SECOND_NS (1000ull * 1000 * 1000)
 #define LOOK_NS (SECOND_NS / 4)
 #define BEGIN_NS (3 * SECOND_NS) /* not called for so long: a rebuild begins */
-#define BURSTS 50 /* a second */
-#define SLOWEST 64 /* part of the limit */
-#define SAMPLES 100 /* fewer faults say nothing */
+#define BURSTS 50 /* the bucket holds 1/50 of a second */
+#define SLOWEST 64 /* the lowest rate is 1/64 of the limit */
+#define SAMPLES 100 /* with fewer faults the 99th percentile tells nothing */
 #define WORSE 2
 
 bool dcm_rebuild_pace_looks(const struct dcm_rebuild_pace *p, u64 now)

@@ -7,10 +7,10 @@
 
 /**
  * struct dcm_rebuild_pace - bytes a second that a rebuild may copy
- * @limit: the most, bytes a second; 0: no limit, and nothing here is used
- * @rate: the most just now
+ * @limit: the highest rate, in bytes a second; 0: no limit, and nothing here is used
+ * @rate: the rate just now
  * @copied: bytes copied so far
- * @left: bytes that may be copied at once; negative: they were
+ * @left: bytes that may be copied now; negative: so many were copied too early
  * @at_ns: when @left was last added to; 0: never
  * @look_ns: when faults were last looked at
  * @calm_ns: 99th percentile of faults while nothing was rebuilt; 0: not known
@@ -42,7 +42,7 @@ struct dcm_rebuild_pace {
 void dcm_rebuild_pace_look(struct dcm_rebuild_pace *p, u64 now,
 			   const struct dcm_hist *faults);
 
-/** dcm_rebuild_pace_looks() - whether it is time for a look */
+/** dcm_rebuild_pace_looks() - is it time for dcm_rebuild_pace_look()? */
 bool dcm_rebuild_pace_looks(const struct dcm_rebuild_pace *p, u64 now);
 
 /** dcm_rebuild_pace_wait() - milliseconds until more may be copied; 0: it may now */
@@ -51,7 +51,7 @@ int dcm_rebuild_pace_wait(struct dcm_rebuild_pace *p, u64 now);
 /**
  * dcm_rebuild_pace_copied() - note how many bytes were copied
  * @bytes: in all so far
- * @hurry: those since the last call were copied at no rate, and use up none
+ * @hurry: bytes since the last call were copied regardless of the rate, and don't count
  */
 void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes, bool hurry);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * redundancy.c - on which donors each page of a VM is: the values, and what they mean
+ * redundancy.c - the values of redundancy =: on which donors each page of a VM is
  *
- * A disk has room for a copy of all memory where other donors have none, and may
- * be the host's own. infiniswap-nsdi17, 4.1, writes each page to the host's disk too,
- * but later: what was not written yet is lost with the remote copy. Here a page is
- * on both before it leaves this host; with disk:lazy it is as there, but no more
- * than disk-lag is not on the disk yet.
+ * A disk has room for a copy of all memory when other donors have none, and may
+ * be the host's own. infiniswap-nsdi17, 4.1, also writes each page to the host's disk,
+ * but later: pages not written yet are lost with the remote copy. With disk a page is
+ * on both before it leaves this host. disk:lazy works as in the paper, but at most
+ * disk-lag bytes are not on the disk yet.
  *
  * No state, no locks.
  */

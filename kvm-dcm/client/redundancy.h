@@ -17,10 +17,10 @@ enum dcm_host_redundancy {
 
 /**
  * struct dcm_redundancy - on which donors each page is
- * @name: as configurations say it
+ * @name: the value in configuration files
  * @copies: how many donors have each page
  * @files: how many of these donors lend files
- * @lazy: these get pages behind the others, disk-lag at most
+ * @lazy: donors of files get pages later than the others, up to disk-lag bytes behind
  */
 struct dcm_redundancy {
 	const char *name;

@@ -2,10 +2,10 @@
 /*
  * request.c - the requests to one donor whose answers are waited for
  *
- * An answer, and an ERROR, carry the tag of their request. The table says for a
- * tag what was asked and for whom. Tags count up and are never used again, so a
- * tag that is not in the table belongs to a request that was answered or given
- * up, or, if it is above the newest one, to none.
+ * An answer, and an ERROR, carry the tag of their request. The table says what was
+ * asked with a tag and for which job, slot or slab. Tags count up and are never used
+ * again, so a tag that is not in the table belongs to a request that was answered or
+ * given up, or, if it is above the newest one, to no request.
  *
  * A place is taken when a request is sent, and free again when it is answered,
  * when its owner gives it up, and when the control connection is lost. The
@@ -33,7 +33,7 @@ static struct client_request *request_find(struct client_donor *d, u64 tag)
 /**
  * client_request_add() - wait for the answer to a request that is about to be
  * sent
- * @owner: for whom: a job, a slot or a slab, as @kind says
+ * @owner: the job, slot or slab that the answer is for, as @kind says
  *
  * Return: the tag of the request; 0: too many are in flight, only for
  * %REQUEST_UNMAP.
@@ -73,7 +73,7 @@ struct client_request client_request_take(struct client_donor *d, u64 tag,
 	return request;
 }
 
-/* Its owner waits for it no longer; nothing if it was answered. */
+/* Forget a request, as its owner no longer waits; does nothing if it was answered. */
 void client_request_drop(struct client_donor *d, u64 tag)
 {
 	client_request_take(d, tag, REQUEST_ANY);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* request.h - requests to one donor whose answers are waited for: request.c, list.c */
+/* request.h - requests to one donor that wait for answers: request.c, list.c */
 #ifndef DCM_CLIENT_REQUEST_H
 #define DCM_CLIENT_REQUEST_H
 
@@ -13,15 +13,15 @@ struct dcm_client_slab;
 enum client_request_kind {
 	REQUEST_NONE = 0,
 	REQUEST_QUERY = 0x1, /* QUERY_MEM, answered by FREE_MEM */
-	REQUEST_MAP = 0x2, /* of a job, MR_INFO */
-	REQUEST_TICKET = 0x4, /* ASK_TICKET of a slot, TICKET */
-	REQUEST_UNMAP = 0x8, /* of a slab, DONE */
+	REQUEST_MAP = 0x2, /* MAP for a job, answered by MR_INFO */
+	REQUEST_TICKET = 0x4, /* ASK_TICKET for a slot, answered by TICKET */
+	REQUEST_UNMAP = 0x8, /* UNMAP of a slab, answered by DONE */
 	REQUEST_ANY = 0xf,
 };
 
 /**
- * struct client_list - LIST, and its answers
- * @tag: the request's; 0: none is in flight
+ * struct client_list - a LIST request in flight, and the answers so far
+ * @tag: its tag; 0: none is in flight
  * @last: the highest id so far
  * @left: answers that may still come
  * @returned: slabs given back since the resume

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * risk.c - what a VM loses if donors die
+ * risk.c - count the memory that a VM loses if donors die
  *
- * An extent is lost when all donors die that have slabs of it; with one slab when
- * that one donor dies. So extents are counted by their set of donors. There may be
- * many sets, of which the first %DCM_RISK_SETS are told apart: with copies at
- * random donors 12 donors make 66 pairs. infiniswap-nsdi17 can't lose memory to
- * donors, as its disk has all of it, and dcm-tc18 has one copy.
+ * An extent is lost when all donors die that have slabs of it. So extents are counted
+ * by their set of donors. There may be many sets (12 donors make 66 pairs), of which
+ * only the first %DCM_RISK_SETS are counted separately. infiniswap-nsdi17 can't lose
+ * memory when donors die, as its disk has all of it; dcm-tc18 has one copy.
  *
- * Locking: none; the caller's.
+ * Locking: the caller's.
  */
 #include <stdio.h>
 
@@ -45,7 +44,7 @@ void dcm_risk_add(struct dcm_risk *risk, u64 donors, bool thin)
 
 void dcm_risk_add_lag(struct dcm_risk *risk, u64 memory, u64 pages)
 {
-	/* of two donors, the other one has them too */
+	/* if two donors have slabs in memory, one of them may die */
 	if (memory && !(memory & (memory - 1)))
 		risk->lag_alone[__builtin_ctzll(memory)] += pages;
 }

@@ -11,7 +11,7 @@
 
 #include "risk.h"
 
-/* Memory that only these donors together have, as JSON. @extent: bytes of an extent. */
+/* The sets of @risk as JSON, with names and bytes. @extent: bytes of an extent. */
 static inline json_t *dcm_risk_together(const struct dcm_risk *risk,
 					const struct dcm_client_status *st,
 					u64 extent)

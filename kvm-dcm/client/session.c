@@ -2,11 +2,10 @@
 /*
  * session.c - the session with a donor: HELLO, WELCOME, and every message after
  *
- * A HELLO names the session to be resumed, or none. The donor answers for that
- * session, or says that it does not know it: then all slabs are lost, and the
- * next HELLO begins a new one. What a message means is decided here; what
- * follows from it is in the file of the thing that it is about: placement.c,
- * slab.c, verbs.c, donor.c.
+ * A HELLO names the session to be resumed, or none. The donor resumes that session,
+ * or says that it does not know it: then all slabs are lost, and the next HELLO
+ * begins a new one. This file takes messages apart and calls the file that acts on
+ * them: placement.c, slab.c, verbs.c, donor.c.
  *
  * A message that the protocol does not allow at this point ends the connection,
  * not the session.
@@ -64,7 +63,7 @@ void dcm_client_adopt_session(struct dcm_client *client, u32 donor,
 	d->donor_id = s->donor_id;
 	memcpy(d->secret, s->secret, sizeof(d->secret));
 	d->published = *s;
-	/* Its silence counts from now. */
+	/* Measure the donor's silence from now on. */
 	d->heard_ms = client_now_ms();
 }
 
@@ -89,7 +88,7 @@ void client_session_hello(struct client_donor *d, u64 now)
 	d->st = SESSION_HELLO;
 }
 
-/* Whether the donor's slab size can be used. */
+/* Can the donor's slabs be used: are they as large as extents? */
 static bool extent_fits(struct client_donor *d, u64 bytes, u64 now)
 {
 	struct dcm_client *client = d->client;
@@ -137,7 +136,7 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 	}
 	if (resume && (m->welcome.donor_id != d->donor_id ||
 		       m->welcome.session != d->session)) {
-		/* the donor answered for the old session: start afresh */
+		/* it has resumed a session that another donor process gave */
 		client_donor_lost(d, "it was restarted");
 		dcm_conn_fail(&d->conn, "was restarted");
 		return;
@@ -243,7 +242,7 @@ static void on_mr_info(struct client_donor *d, const struct dcm_wire_msg *m,
 	u32 extent;
 	int fd = -1;
 
-	/* take it in any case, to keep descriptors and messages in step */
+	/* take the descriptor even if it is not used: they come in message order */
 	if (m->mr_info.transport == DCM_WT_SHM) {
 		fd = dcm_conn_take_fd(&d->conn);
 		if (fd < 0) {
@@ -256,7 +255,7 @@ static void on_mr_info(struct client_donor *d, const struct dcm_wire_msg *m,
 		client_slab_attach(d, extent, m, fd, now);
 		return;
 	}
-	/* no longer wanted: give it back */
+	/* the slab is no longer wanted: give it back */
 	if (fd >= 0)
 		close(fd);
 	client_slab_refuse(d, m->mr_info.slab, now);
@@ -287,7 +286,7 @@ static void on_error(struct client_donor *d, const struct dcm_wire_msg *m,
 		client_slab_unmapped(r.slab);
 		break;
 	default:
-		/* of a request that was given up, or of none that was sent */
+		/* the request was given up; or, above @tag, was never sent */
 		if (m->tag > d->tag)
 			dcm_conn_fail(&d->conn, "says: %s",
 				      dcm_wire_status_text(m->error.status));
@@ -328,7 +327,7 @@ void client_session_message(struct client_donor *d,
 		on_free_mem(d, m, now);
 		break;
 	case DCM_MSG_ABOUT:
-		/* shown, and nothing else: see DCM_HELLO_ABOUT */
+		/* only shown to users, nothing is decided by it: DCM_HELLO_ABOUT */
 		d->told = true;
 		d->about = m->about;
 		break;

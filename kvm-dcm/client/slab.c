@@ -2,11 +2,11 @@
 /*
  * slab.c - slabs lent to this VM, from MR_INFO to the last byte given back
  *
- * States: ATTACHED (the pager has it) -> RELEASED (the pager has not; waits for
- * the last operation or the donor) -> UNMAPPING (UNMAP sent, sent again after a
- * resume) -> freed. A slab asked back by EVICT is answered by DONE instead of
- * UNMAP. @dead marks one that is lost; it is freed without a message to the
- * donor.
+ * States: ATTACHED (the pager has it) -> RELEASED (the pager does not have it; it waits
+ * for the last operation or the donor) -> UNMAPPING (UNMAP sent, sent again after a
+ * resume) -> freed. A slab that the donor asked back by EVICT is given back by DONE
+ * instead of UNMAP. A slab that is lost is marked @dead; it is freed without a message
+ * to the donor.
  *
  * Any thread may release a slab, call it stale or want another: it sets a note
  * and, the first time, pushes the slab on a stack that the client thread
@@ -42,14 +42,14 @@ static bool slab_in_flight(const struct dcm_client_slab *s)
 	return false;
 }
 
-/* Whether the pager has it. After a release there are no more callbacks. */
+/* Does the pager have the slab? After a release there are no more callbacks. */
 bool client_slab_held(const struct dcm_client_slab *s)
 {
 	return s->state == SLAB_ATTACHED &&
 	       !(smp_load_acquire(&s->notes) & NOTE_RELEASE);
 }
 
-/* How many slabs an extent has, of those that it is to have. */
+/* How many members an extent has: slabs that are neither lost nor being replaced. */
 u32 client_slab_members(const struct dcm_client *client, u32 extent)
 {
 	const struct dcm_client_slab *s = client->of_extent[extent];
@@ -72,7 +72,7 @@ static struct dcm_client_slab *slab_find(struct client_donor *d, u64 id)
 	return NULL;
 }
 
-/* Whether the donor's slab is used, or waits to be given back. */
+/* Is the donor's slab in use, or waiting to be given back? */
 bool client_slab_known(struct client_donor *d, u64 id)
 {
 	return slab_find(d, id);
@@ -110,7 +110,7 @@ static struct dcm_client_slab *slab_new(struct client_donor *d, u32 extent,
 	if (!s)
 		return NULL;
 	memset(s, 0, len);
-	/* writes made elsewhere are not seen here */
+	/* if lanes do their I/O elsewhere, writes are not seen here */
 	s->write_counts = client->links ?
 				  NULL :
 				  calloc(nr_counts, sizeof(*s->write_counts));
@@ -159,7 +159,7 @@ struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
 	if (!s)
 		return NULL;
 	s->populated = s->ref.bytes;
-	/* its donor has not said yet what it lends */
+	/* the donor may not have said yet that it lends files; @ref says so */
 	if (ref->rank == DCM_RANK_FILE)
 		s->ref.rank = DCM_RANK_FILE;
 	if (transport == DCM_WT_VERBS)
@@ -191,7 +191,7 @@ static void slab_free(struct dcm_client *client, struct dcm_client_slab *s)
 	free(s);
 }
 
-/* Under the lock. */
+/* Find a slab whose write count was asked for. Under the lock. */
 static struct dcm_client_slab *slab_counted(struct dcm_client *client,
 					    u32 donor, u64 id)
 {
@@ -236,7 +236,7 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 	struct dcm_client_slab *s;
 
 	if (d->member != MEMBER_IN) {
-		/* asked for before the drain began */
+		/* the slab was asked for before the donor began to drain */
 		client_slab_refuse(d, m->mr_info.slab, now);
 		goto refused;
 	}
@@ -289,7 +289,7 @@ void client_slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 	client_orphan_end(s);
 	client->nr_lost++;
 	s->member = false;
-	/* its extent may have too few now: have another one sought at once */
+	/* its extent may have too few slabs now: look at once */
 	client->exposed_ms = 0;
 	if (!client_slab_held(s))
 		return;
@@ -298,7 +298,7 @@ void client_slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 	client->cb->lost(client->arg, s, &donor);
 }
 
-/* The donor took it back by force; it said so, or an operation failed. */
+/* The donor took a slab back by force: it said so, or an operation failed. */
 static void slab_taken(struct client_donor *d, struct dcm_client_slab *s)
 {
 	if (s->dead)
@@ -323,18 +323,18 @@ void client_slab_evict(struct client_donor *d, u64 id, u64 tag, u64 now)
 	struct dcm_client_slab *s = slab_find(d, id);
 
 	if (!s) {
-		/* already released and given back */
+		/* the slab was already released and given back */
 		slab_give(d, DCM_MSG_DONE, id, tag, now);
 		return;
 	}
 	if (s->state == SLAB_UNMAPPING)
 		return;
 	s->tag = tag;
-	/* asked again after a resume: answer the newest message */
+	/* the donor repeats EVICT after a resume: DONE will answer the new one */
 	if (s->evicting)
 		return;
 	s->evicting = true;
-	/* is only this slab wanted, or is the donor going away? */
+	/* ask whether the donor drains or wants only this slab */
 	client_donor_query(d, now);
 	if (!client_slab_held(s) || s->leaving)
 		return;
@@ -352,7 +352,7 @@ void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now)
 	};
 	struct dcm_client_slab *s = slab_find(d, id);
 
-	/* a slab that is not used has no activity */
+	/* a slab that is not in use has no activity */
 	if (s && s->activity.ewma_milli != U64_MAX)
 		msg.activity.ewma_milli = s->activity.ewma_milli;
 	else if (s)
@@ -360,7 +360,7 @@ void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now)
 	client_donor_send(d, &msg, now);
 }
 
-/* The donor has it back, or does not know it. */
+/* UNMAP was answered: the donor has the slab back, or does not know it. */
 void client_slab_unmapped(struct dcm_client_slab *s)
 {
 	slab_free(s->client, s);
@@ -430,21 +430,21 @@ void client_slabs_notes(struct dcm_client *client, u64 now)
 		int what;
 
 		next = s->next_note;
-		/* from here on it may be pushed again */
+		/* from here on other threads may push the slab again */
 		what = __atomic_fetch_and(&s->notes,
 					  ~(NOTE_QUEUED | NOTE_OTHER),
 					  __ATOMIC_SEQ_CST);
 		if (what & NOTE_STALE && !s->dead) {
 			struct client_donor *d = &client->donor[s->donor];
 
-			/* in case the donor still has it */
+			/* give it back in case the donor still counts it as lent */
 			if (d->st == SESSION_UP && !s->disowned)
 				client_slab_refuse(d, s->ref.id, now);
 			slab_taken(d, s);
 		}
 		if (what & (NOTE_OTHER | NOTE_RELEASE))
 			s->member = false;
-		/* unless the extent has another one already */
+		/* only if the extent lacks a slab without this one */
 		if (what & NOTE_OTHER &&
 		    client_slab_members(client, s->extent) < client->copies)
 			client_place_want(client, s->extent);
@@ -475,7 +475,7 @@ bool client_slabs_step(struct dcm_client *client, u64 now)
 			again = true;
 			continue;
 		}
-		/* an orphan that its donor counts still is found by LIST */
+		/* if a donor still counts the orphan, LIST finds it (list.c) */
 		if (s->dead || s->orphan) {
 			slab_free(client, s);
 			continue;
@@ -509,9 +509,9 @@ void client_slabs_period(struct dcm_client *client, u64 now_ns)
 			continue;
 		/*
 		 * A donor that serves its memory is alive, even if its
-		 * control side is silent. With @links the count is the
-		 * extent's: during a move, or with copies, it may be another
-		 * donor's.
+		 * control connection is silent. With @links @pages counts the
+		 * extent's operations: during a move, or with copies, another
+		 * donor may have served them.
 		 */
 		if (pages != s->pages_seen && s->transport != DCM_WT_SHM &&
 		    !(client->links &&

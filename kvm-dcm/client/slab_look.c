@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * slab_look.c - looks at all extents of a VM now and then, for its slab worker
+ * slab_look.c - a look at all extents of a VM, once a second, for its slab worker
  *
- * A look finds extents of which a slab lacks pages, and has them filled; and what
- * donors' deaths would cost (risk.c). Pages that lag behind in files are copied
- * there at the pace of a rebuild, as long as there is room for as many again. With
- * less the guest's write-backs will have to wait for the files soon: then looks are
- * ten times as frequent, and files are filled as fast as they can be.
+ * A look finds extents of which a slab lacks pages, and queues fills for them. It also
+ * counts the memory that donors' deaths would take (risk.c). Pages that files lack
+ * (lag) are copied there at the pace of a rebuild. When more than half of the pages
+ * that may lag do, the guest's write-backs will have to wait for the files soon: then
+ * looks are ten times as frequent, and files are filled as fast as possible.
  *
  * Locking: the worker's thread; @risk is under the worker's lock.
  */
@@ -14,7 +14,7 @@
 
 #define LOOK_NS (1000ull * 1000 * 1000)
 
-/* DCM_SLAB_*: what is to be done about an extent's slabs. */
+/* All that remains to be done about an extent's slabs: DCM_SLAB_*. */
 u32 dcm_slab_worker_todo(struct dcm_slab_worker *w, u32 extent)
 {
 	const struct dcm_slab_record *r;
@@ -27,7 +27,7 @@ u32 dcm_slab_worker_todo(struct dcm_slab_worker *w, u32 extent)
 	return todo;
 }
 
-/* Count an extent's risk, and have it filled if a donor lacks pages of it. */
+/* Count an extent's risk, and queue a fill if a slab of it lacks pages. */
 static void extent_look(struct dcm_slab_worker *w, u32 extent,
 			struct dcm_risk *risk)
 {
@@ -66,7 +66,7 @@ static void extent_look(struct dcm_slab_worker *w, u32 extent,
 	else
 		risk->with[min(slabs, DCM_CLIENT_COPIES_MAX)]++;
 	risk->lag_pages += lag;
-	/* no donor's death takes what is mapped here */
+	/* the orphan has all pages, mapped here: no donor's death takes them */
 	if (orphan && !thin && !filled)
 		return;
 	dcm_risk_add(risk, donors, thin || filled);
@@ -74,7 +74,7 @@ static void extent_look(struct dcm_slab_worker *w, u32 extent,
 		dcm_risk_add_lag(risk, memory, lag);
 }
 
-/* Have no more pages lag than @lag_most. */
+/* Tell the pager if @lag_most has changed. */
 static void lag_bound(struct dcm_slab_worker *w)
 {
 	u64 most = READ_ONCE(w->lag_most);
@@ -86,7 +86,7 @@ static void lag_bound(struct dcm_slab_worker *w)
 }
 
 /**
- * dcm_slab_worker_look() - look at all extents, if it is time to
+ * dcm_slab_worker_look() - look at all extents, if the next look is due
  * @now: dcm_clock_ns()
  */
 void dcm_slab_worker_look(struct dcm_slab_worker *w, u64 now)

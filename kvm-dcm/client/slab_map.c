@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * slab_map.c - the mapping of an shm slab: made, populated, taken away
+ * slab_map.c - map shm slabs, populate the mappings, unmap them
  *
  * A memfd is checked before it is mapped: it must have the slab's size, seals
  * against growing and against other seals, and be writable. The transport
  * handles that the donor may shrink it at any time.
  *
  * A mapping is populated in small steps, between the client thread's other
- * work, and only if all of the memfd is allocated: a page that the client makes
- * would be charged to the client's host.
+ * work, and only if all of the memfd is allocated: a page that populating allocates
+ * would be charged to this process.
  *
  * Locking: none, only the client thread uses it.
  */
@@ -40,7 +40,7 @@ static const char *memfd_check(int fd, u64 bytes)
 	return NULL;
 }
 
-/* Map the memfd of an shm slab, if it is to be; @fd is the slab's if that succeeds. */
+/* Check an shm slab's memfd; map it unless @no_map. On success the slab owns @fd. */
 bool client_slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
 {
 	const char *why = memfd_check(fd, s->ref.bytes);
@@ -76,7 +76,7 @@ bool client_slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
 	return true;
 }
 
-/* No operation on the slab is in flight. */
+/* Unmap an shm slab, on which no operation is in flight, and close its memfd. */
 void client_slab_unmap(struct dcm_client_slab *s)
 {
 	if (s->ref.map)
@@ -87,7 +87,7 @@ void client_slab_unmap(struct dcm_client_slab *s)
 	s->ref.fd = -1;
 }
 
-/* Map a step of one slab's pages. True: there is more to do. */
+/* Populate some pages of one slab's mapping. True: there is more to do. */
 bool client_slabs_populate(struct dcm_client *client)
 {
 	struct dcm_client_slab *s;

@@ -4,33 +4,31 @@
  *
  * The client's callbacks run in the client's thread, which has to keep up
  * heartbeats, while moving an extent or marking its pages lost takes long. So
- * the callbacks only note for each slab what is to be done, and the pager's
- * thread does that:
+ * the callbacks only put tasks (DCM_SLAB_*) in each slab's record, and the worker,
+ * a thread of the pager, does them:
  *
  *	attached -> ATTACH -> in use -> EVICT: wants another, moves, releases
  *	                       ^  |'--> LOST: marks pages, logs, releases
  *	                       '-FILL
  *
- * An extent has one slab, and two while it moves: the newest record of an
- * extent leads to the older ones. A slab that is asked back before the pager
- * has it is given back at once. One that the client gives back because another
- * is better stays for up to a minute, until that is filled, if its extent has a
- * third.
+ * An extent has one slab, and two while it moves: its records are a list, newest
+ * first. A slab that is asked back before the pager has it is given back at once. A
+ * slab that the client replaces by a better one keeps its pages until the new one is
+ * filled, for up to a minute, if the extent has a third slab.
  *
  * An extent with copies has two or three slabs. When one is added it is filled: pages
- * that the others have are copied to it. A donor that was away for a while lacks
- * pages: these are found by looking at all extents now and then (slab_look.c), as are
- * pages that lag behind in files; filling those is LAG in place of FILL. A fill that
- * was begun is not given up: if its record goes, another record of the extent begins
- * it again.
+ * that the others have are copied to it. The slab of a donor that was away for a while
+ * lacks pages. A look at all extents (slab_look.c) finds those, and pages that files
+ * lack (lag); the task of filling files is LAG in place of FILL. A fill that was begun
+ * is not given up: if its record is freed, another record of the extent gets the task.
  *
  * All slabs of a donor are lost within moments, so the worker waits until no
  * more follow, and logs one line for the donor.
  *
- * Locking: @lock guards the lists of records, the queue, and what is to be
- * done about each record; nothing under it walks a list. Only the worker's
- * thread removes records, so it reads an extent's records without the lock. A
- * slab's @priv is its record, under the lock, until it is released.
+ * Locking: @lock guards the lists of records, the queue, and each record's tasks. It
+ * is held for short moments only: no list longer than an extent's records is walked
+ * under it. Only the worker's thread removes records, so it reads an extent's records
+ * without the lock. A slab's @priv is its record, under the lock, until it is released.
  *
  * Invariant: a slab is released only when the pager does not have it.
  */
@@ -58,7 +56,7 @@ struct round {
 	int ms;
 };
 
-/* Have the next round begin in @ms at the latest. */
+/* Begin the next round in @ms at the latest. */
 static void round_again(struct round *rd, int ms)
 {
 	rd->ms = rd->ms < 0 ? ms : min(rd->ms, ms);
@@ -66,7 +64,7 @@ static void round_again(struct round *rd, int ms)
 
 /* ---- records ---- */
 
-/* Under the lock. */
+/* Add tasks to a record, and queue it. Under the lock. */
 static void record_queue(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 			 u32 todo)
 {
@@ -128,7 +126,7 @@ static void record_release(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	free(r);
 }
 
-/* Take a record with nothing left to do out of the queue. */
+/* If a record has no task left, mark it as not queued. True: it had none. */
 static bool record_rest(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
 	bool rest;
@@ -174,7 +172,7 @@ void dcm_slab_worker_each(struct dcm_slab_worker *w,
 
 /* ---- any thread ---- */
 
-/* An extent's primary has the least, as in dcm_slot_primary(). */
+/* The primary is the record with the lowest rank, as in dcm_slot_primary(). */
 static u64 record_rank(const struct dcm_slab_record *r)
 {
 	return (u64)(r->slab->ref.rank == DCM_RANK_FILE) << 32 | r->order;
@@ -193,7 +191,7 @@ bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
 		if (!(r->todo & DCM_SLAB_ATTACH) &&
 		    (!first || record_rank(r) < record_rank(first)))
 			first = r;
-	/* one whose donor has ended has no worker */
+	/* an orphan's donor has ended, and its GC workers with it */
 	rests = first && !READ_ONCE(first->slab->orphan) &&
 		!(first->todo & ~(u32)(DCM_SLAB_FILL | DCM_SLAB_LAG));
 	if (rests) {
@@ -215,7 +213,7 @@ bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
 }
 
 /**
- * dcm_slab_worker_fill() - have an extent's slabs filled; the worker's thread
+ * dcm_slab_worker_fill() - queue a fill of an extent's slabs; the worker's thread
  * @r: one of its records
  * @how: %DCM_SLAB_FILL or %DCM_SLAB_LAG
  */
@@ -305,7 +303,7 @@ struct dcm_slab_record *dcm_slab_worker_adopt(struct dcm_slab_worker *w,
 	return r;
 }
 
-/* ---- the worker's thread; true: done with this slab: release it ---- */
+/* ---- the worker's thread; functions return true if the slab can be released ---- */
 
 static bool record_lose(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 			struct round *rd)
@@ -353,14 +351,14 @@ static bool record_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	pthread_mutex_unlock(&w->lock);
 	if (w->ops->fill && dcm_slab_worker_other(w, r))
 		dcm_slab_worker_fill(w, r, DCM_SLAB_FILL);
-	/* the extent's older slab may have been waiting for this one */
+	/* the extent's older slab may have been waiting for this one to move to */
 	round_again(rd, 0);
 	return false;
 }
 
 /*
- * A slab that nobody needs soon keeps its pages until another one has them. Where
- * the extent has only these two, nothing is gained by that.
+ * Should a slab that is given back for a better one wait until the extent is filled?
+ * Only if the extent has a third slab: with two, moving pages off is as good as a fill.
  */
 static bool record_waits(struct dcm_slab_worker *w,
 			 const struct dcm_slab_record *r, u64 now, u64 since_ns)
@@ -395,7 +393,7 @@ static bool record_move(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 		round_again(rd, 0);
 		return false;
 	case -EBUSY:
-		/* another one's turn */
+		/* another slab of the extent has to be emptied first */
 		rd->moving = false;
 		return false;
 	case -EIO:
@@ -423,7 +421,7 @@ static void record_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 {
 	int err;
 
-	/* its slab changes under the pager's hands: a copy would be out of date */
+	/* a GC worker changes its primary: a copy would be out of date at once */
 	if (w->ops->held && w->ops->held(w, r->extent)) {
 		round_again(rd, AGAIN_MS);
 		return;
@@ -438,7 +436,7 @@ static void record_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 		record_fill_done(w, r);
 }
 
-/* A record goes: another one of its extent has to do what it began. */
+/* A record is about to be freed: pass its fill, if any, to another record. */
 static void record_fill_leave(struct dcm_slab_worker *w,
 			      struct dcm_slab_record *r)
 {
@@ -481,7 +479,7 @@ static bool record_work(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	return false;
 }
 
-/* Log what was lost with a donor, once all its slabs are dealt with. */
+/* Log the losses of a donor, once the pages of all its slabs are marked. */
 static void donor_log(struct dcm_slab_worker *w, struct dcm_slab_donor *d)
 {
 	struct dcm_host_donor donor;
@@ -522,7 +520,7 @@ int dcm_slab_worker_round(struct dcm_slab_worker *w)
 	}
 	*end = NULL;
 	if (kept) {
-		/* before what has come meanwhile */
+		/* put them in front of records that were queued meanwhile */
 		pthread_mutex_lock(&w->lock);
 		*end = w->todo;
 		if (!w->todo)

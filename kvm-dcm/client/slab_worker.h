@@ -20,18 +20,18 @@
 #define DCM_SLAB_ATTACH 0x1u /* give it to the pager */
 #define DCM_SLAB_EVICT 0x2u /* the donor wants it back: move its pages */
 #define DCM_SLAB_LOST 0x4u /* mark its pages lost */
-#define DCM_SLAB_FILL 0x8u /* copy to slabs of its extent what they lack */
-#define DCM_SLAB_LAG 0x10u /* the same: only files lack pages, as they may */
+#define DCM_SLAB_FILL 0x8u /* copy pages to slabs of its extent that lack them */
+#define DCM_SLAB_LAG 0x10u /* as FILL; only files lack pages, as lag_pages allows */
 
 /**
- * struct dcm_slab_record - a slab and what is to be done about it
+ * struct dcm_slab_record - a slab and its tasks
  * @next: the next older record of the extent
- * @prev: what points at this one
+ * @prev: the pointer that points at this record
  * @next_todo: the next record in the queue
  * @slab: the client's record, whose @priv is this one
  * @extent: the slab's extent
- * @todo: DCM_SLAB_*; under the worker's lock
- * @queued: it is in the queue, or in the round's hands; under the worker's lock
+ * @todo: its tasks, DCM_SLAB_*; under the worker's lock
+ * @queued: it is in the queue, or a round is working on it; under the worker's lock
  * @since_ns: when it came, or was asked back; under the worker's lock
  * @patient: nobody needs the slab back soon; under the worker's lock
  * @attached: the pager has the slab; the worker's thread's
@@ -56,18 +56,18 @@ struct dcm_slab_worker;
 
 #define DCM_LAG_LOOK_MS 100 /* between looks while files are far behind */
 
-/* A pause that @fill asks for: a pass has ended, and pages had to be left. */
+/* The pause after a pass of @fill that could not copy some pages. */
 #define DCM_FILL_PASS_MS 50
 
 /**
- * struct dcm_slab_worker_ops - what differs between pagers
+ * struct dcm_slab_worker_ops - a pager's operations on slabs
  * @record_bytes: size of the pager's records, whose first member is a struct
  *	dcm_slab_record
  * @other_wait_ns: a slab that is asked back is moved when its extent has
  *	another slab, or after this time
  * @one_move: move one slab at a time, so that it can be released early
- * @wake: have the worker's thread call dcm_slab_worker_round(); any thread
- * @attach: give a slab to the pager. 0; -EAGAIN: not now, the extent has two;
+ * @wake: make the worker's thread call dcm_slab_worker_round(); any thread
+ * @attach: give a slab to the pager. 0; -EAGAIN: not now: the extent has no free slot;
  *	else the pager refuses the slab, and has logged why
  * @held: a GC worker uses the extent's slab: it is neither moved nor filled for
  *	now; may be %NULL
@@ -77,13 +77,11 @@ struct dcm_slab_worker;
  * @fill: copy pages to slabs of the record's extent that lack them, for a little
  *	while. 0: none lacks any; -EAGAIN: there is more; above 0: there is more,
  *	and the next call may come this many ms later. %NULL: an extent has one slab
- * @thin: whether pages of an extent may lack in a slab of it; may be %NULL, as
- *	@fill
- * @lag: how many pages of an extent its files lack, at most; %NULL: files are
- *	written like memory
- * @lag_bound: have no more than @pages lag in all extents; as @lag
- * @lose: mark the slab's pages lost. Pages that had no other copy; -EAGAIN:
- *	call it again; else the pager does not have the slab
+ * @thin: may a slab of the extent lack pages? May be %NULL, as @fill
+ * @lag: how many pages of an extent its files lack, at most; %NULL: pages never lag
+ * @lag_bound: set how many pages of all extents may lag; may be %NULL, as @lag
+ * @lose: mark the slab's pages lost. Returns the number of pages that had no other
+ *	copy; -EAGAIN: call it again; else the pager does not have the slab
  *
  * All but @wake are called in the worker's thread, without a lock.
  */
@@ -124,20 +122,20 @@ struct dcm_slab_donor {
  * @lock: see slab_worker.c
  * @record: the newest record of each extent
  * @nr_extents: their number
- * @todo: the queue of records with something to do
- * @todo_end: where the next one is put
+ * @todo: the queue of records that have tasks
+ * @todo_end: the pointer at its end, to which the next record is added
  * @nr_losing: slabs whose pages are not marked lost yet
  * @lag_most: how many pages may lag behind in files; any thread, WRITE_ONCE()
- * @lag_set: the same as the pager was told
+ * @lag_set: the value of @lag_most that the pager was told last
  * @lag_presses: more than half of @lag_set pages lag
- * @hurry: the fill that ops->fill() is called for keeps to no rate
+ * @hurry: ops->fill() is called for a fill that ignores the rebuild's rate
  * @orders: the largest order of a slab so far; under the lock
  * @looked_ns: when extents were last looked at
- * @risk: the result of this look; under the lock
+ * @risk: the result of that look; under the lock
  * @nr_filling: extents that are being filled; READ_ONCE()
  * @nr_lost: extents of which pages were lost so far; READ_ONCE()
- * @say_starved: of a log line; the client thread's
- * @donor: by the client's numbers
+ * @say_starved: when extents without a slab were last logged; the client thread's
+ * @donor: losses by donor, by the client's numbers
  */
 struct dcm_slab_worker {
 	const struct dcm_slab_worker_ops *ops;
@@ -178,7 +176,7 @@ int dcm_slab_worker_init(struct dcm_slab_worker *w,
 void dcm_slab_worker_free(struct dcm_slab_worker *w);
 
 /**
- * dcm_slab_worker_round() - do what is to be done; the worker's thread
+ * dcm_slab_worker_round() - do the tasks of all queued records; the worker's thread
  *
  * Return: milliseconds until the next call, unless ops->wake() asks for an
  * earlier one; -1: there is nothing to do.
@@ -208,7 +206,7 @@ void dcm_slab_worker_look(struct dcm_slab_worker *w, u64 now);
 struct dcm_slab_record *dcm_slab_worker_first(struct dcm_slab_worker *w,
 					      u32 extent);
 
-/* The other slab of the record's extent that the pager has. Worker's thread. */
+/* Another slab of the record's extent that the pager has, or %NULL. Worker's thread. */
 struct dcm_slab_record *dcm_slab_worker_other(struct dcm_slab_worker *w,
 					      const struct dcm_slab_record *r);
 
@@ -223,18 +221,19 @@ void dcm_slab_worker_each(struct dcm_slab_worker *w,
  * @donor: filled in, by the client's numbers
  * @slab: filled in: the donor's id
  *
- * The primary, as the core has it (dcm_slot_primary()): it stays that until it is
- * moved or lost.
+ * This is the primary, as in the core (dcm_slot_primary()): it stays the primary until
+ * it is moved or lost.
  *
- * Return: false: the extent has none, or that one is being moved, or is lost.
+ * Return: false: the extent has no slab, or the primary is being moved, is lost, or is
+ * an orphan.
  */
 bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
 			   u64 *slab);
 
-/* The memory that the death of donors would cost, up to a second old. Any thread. */
+/* Copy the risk (risk.c) that the last look found, up to a second old. Any thread. */
 void dcm_slab_worker_risk(struct dcm_slab_worker *w, struct dcm_risk *risk);
 
-/* Whether a slab is lost and its pages are not marked yet. Any thread. */
+/* Is there a lost slab whose pages are not all marked yet? Any thread. */
 bool dcm_slab_worker_losing(struct dcm_slab_worker *w);
 
 /* struct dcm_client_ops; the argument is the worker. */

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * tier.c - which extents are on files in place of memory
+ * tier.c - choose the extents that are on files in place of memory
  *
- * If no donor of memory has room a slab is taken on files. Such an extent gets one
- * in memory when it is busy: infiniswap-nsdi17, 4.1, maps a slab whose pages are
- * used more than 20 times a second (HotSlab) in the same way. Where memory has no
- * room then, the extent changes places with one that has been cold for @cold_s,
- * the longest of all:
+ * If no donor of memory has room, a slab is taken on files. When such an extent is
+ * busy it gets a slab in memory; infiniswap-nsdi17, 4.1, has the same rule for slabs
+ * used more than 20 times a second (HotSlab). If memory has no room then, the extent
+ * changes places with the one that has been cold longest, at least for @cold_s:
  *
  *	cold extent                     busy extent
  *	memory                          file
- *	memory, file: it is filled      file            a slab more than copies
- *	file: memory is given back      file            memory has room for one
- *	file                            memory, file    as if memory had had room
+ *	memory, file: it is filled      file            one slab more than @copies
+ *	file: memory is given back      file            now memory has room for one
+ *	file                            memory, file    its new slab is filled
  *	file                            memory
  *
- * No page is on fewer donors meanwhile. An extent that comes to memory starts as
- * not cold, and one that goes to files comes back only by being busy: so none makes
- * the way there and back in less than @cold_s, and an extent that is neither cold nor
+ * No page is on fewer donors meanwhile. No extent goes to files and back, or to memory
+ * and back, in less than @cold_s: one that comes to memory starts as not cold, and one
+ * that went to files comes back only if it is busy. An extent that is neither cold nor
  * busy stays where it is. Moving an extent does not count as its use. If the busy
- * extent does not get what the cold one gave back (another VM was faster, or its
- * donor is short), no more is given for a minute.
+ * extent does not get the slab that the cold one gave back (another VM was faster, or
+ * its donor is short), no exchange begins for a minute.
  *
- * No extents change places with redundancy disk and replica:2+disk, as files have a
- * copy of each page already, and must not get a second one of a cold extent; nor
- * with replica:3, as an extent has no room for one slab more.
+ * With redundancy disk and replica:2+disk no extents change places: files have a copy
+ * of each page already, and a cold extent must not have both its copies on files. Nor
+ * with replica:3, as an extent has no room for one more slab.
  *
  * Locking: none, only the client thread uses it.
  */
@@ -32,7 +31,7 @@
 
 #define HOT_MILLI 20000u /* page operations in 1000 s */
 #define PART_MS 10000u /* for one slab of an exchange to be found */
-#define PAUSE_MS 60000u /* after an exchange in vain */
+#define PAUSE_MS 60000u /* no exchange begins for so long after a failed one */
 
 static void list_add(struct tier_list *l, u32 extent, u64 weight)
 {
@@ -60,7 +59,7 @@ static u64 extent_activity(const struct dcm_client *client, u32 extent)
 	return most;
 }
 
-/* For how many seconds all of its slabs have been cold. */
+/* For how many seconds all slabs of an extent have been cold. */
 static u64 extent_cold_s(const struct dcm_client *client, u32 extent)
 {
 	const struct dcm_client_slab *s = client->of_extent[extent];
@@ -72,8 +71,8 @@ static u64 extent_cold_s(const struct dcm_client *client, u32 extent)
 }
 
 /**
- * client_tier_full() - a look found an extent that lacks memory and has no place for
- *	one slab more: give a file back, if memory has room
+ * client_tier_full() - a look found an extent that lacks a slab in memory but has as
+ *	many slabs as it may: give a file back, if memory has room
  */
 void client_tier_full(struct dcm_client *client, struct client_tier *t,
 		      u32 extent)
@@ -101,7 +100,7 @@ static bool exchange_possible(const struct dcm_client *client)
 	return !client->files && client->copies < DCM_CLIENT_COPIES_MAX;
 }
 
-/* A look found an extent that has what it is to have, in memory, and is at rest. */
+/* A look found an extent that has its slabs in memory, and is not being moved. */
 void client_tier_has(const struct dcm_client *client, struct client_tier *t,
 		     u32 extent)
 {
@@ -128,7 +127,7 @@ exchange_of(const struct dcm_client *client, u32 extent)
 	return NULL;
 }
 
-/* Does an extent change places with another one now? */
+/* Is an extent part of an exchange now? */
 bool client_tier_exchanges(const struct dcm_client *client, u32 extent)
 {
 	return exchange_of(client, extent);
@@ -145,7 +144,10 @@ static struct dcm_client_slab *extent_slab(const struct dcm_client *client,
 	return s;
 }
 
-/* May an extent have a slab there, beside @others? Near ones are no loss if it has such. */
+/*
+ * Is a donor far from @others, so that an extent may have a slab there? If the extent
+ * has members on near donors already, it gets no worse.
+ */
 static bool donor_apart(const struct dcm_client *client, u32 extent, u32 donor,
 			u64 others)
 {
@@ -153,7 +155,7 @@ static bool donor_apart(const struct dcm_client *client, u32 extent, u32 donor,
 	       !client_donor_near_any(client, donor, others);
 }
 
-/* Donors of files, of those with room, that may take the place of a member. */
+/* Of the donors of files with room (@files), those that may take a member's place. */
 static u64 member_files(const struct dcm_client *client,
 			const struct dcm_client_slab *s, u64 files)
 {
@@ -168,11 +170,11 @@ static u64 member_files(const struct dcm_client *client,
 }
 
 /**
- * client_tier_moves() - where a cold extent is to get a slab
+ * client_tier_moves() - should a cold extent get a slab on files now, for an exchange?
  * @roomy: donors with room, a bit each
  * @to: out: donors of files that may lend it, a bit each
  *
- * Return: false: it is to get none.
+ * Return: false: no.
  */
 bool client_tier_moves(const struct dcm_client *client, u32 extent, u64 roomy,
 		       u64 *to)
@@ -190,7 +192,7 @@ bool client_tier_moves(const struct dcm_client *client, u32 extent, u64 roomy,
 	return *to;
 }
 
-/* Can the busy extent use what that donor gets back? */
+/* Could the busy extent use the slab that the cold extent would give back there? */
 static bool donor_suits(const struct dcm_client *client, u32 donor, u32 busy,
 			u64 now)
 {
@@ -244,14 +246,17 @@ static void exchange_begin(struct dcm_client *client,
 			return;
 }
 
-/* The cold extent's part, until its memory is given back. True: it is over. */
+/*
+ * The cold extent's part of an exchange, until its memory is given back. True: the
+ * exchange is over.
+ */
 static bool exchange_leave(struct dcm_client *client, struct client_exchange *x,
 			   u64 now)
 {
 	struct dcm_client_slab *s = extent_slab(client, x->cold, x->from);
 	u32 members = client_slab_members(client, x->cold);
 
-	/* a slab that has come, or comes, is one too many, and is given back */
+	/* give up; a slab on files that it got is surplus then, and given back */
 	if (!s || !s->member || members < client->copies || !s->activity.cold_s)
 		return true;
 	if (members == client->copies) {
@@ -289,7 +294,7 @@ static bool exchange_step(struct dcm_client *client, struct client_exchange *x,
 }
 
 /**
- * client_tier_step() - after a look: have busy extents go to memory
+ * client_tier_step() - after a look: seek memory for busy extents, go on with exchanges
  * @t: what the look found
  * @exposed: an extent has fewer slabs than it is to have: no exchange begins
  */

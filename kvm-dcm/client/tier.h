@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* tier.h - which extents are on files in place of memory */
+/* tier.h - choose the extents that are on files in place of memory */
 #ifndef DCM_CLIENT_TIER_H
 #define DCM_CLIENT_TIER_H
 
 #include "exposed.h"
 
-#define TIER_MAX 4u /* extents that go to memory at a look, or away from it */
+#define TIER_MAX 4u /* extents that a look may send to memory, and away from it */
 
 /**
- * struct tier_list - extents of the most weight
+ * struct tier_list - the extents with the highest weights
  * @nr: how many
  * @extent: the heaviest first
  * @weight: of each
@@ -20,10 +20,10 @@ struct tier_list {
 };
 
 /**
- * struct client_tier - what a look finds
+ * struct client_tier - the result of a look at all extents
  * @memory: donors of memory with room, a bit each
  * @files: donors of files with room, a bit each
- * @left: extents that gave a file back for room in memory
+ * @left: how many extents gave a file back at this look, as memory has room
  * @busy: the busiest extents on files in place of memory
  * @cold: the extents in memory that have been cold for longest
  */

@@ -11,17 +11,16 @@
  * With dcm_client_config.links the pager makes the connection: after TICKET
  * comes CONNECT, and ten times a second a check whether it is made.
  *
- * The client thread's poll() waits for all of this. The connection manager's
- * events come from one channel for all donors, and are acknowledged before they
- * are handled, because destroying an id waits for that.
+ * All of this is driven by the client thread's poll(). The connection manager's
+ * events come from one channel for all donors. Each is acknowledged before it is
+ * handled, because destroying an id waits until its events are acknowledged.
  *
- * Whether a session uses verbs is decided once, before it has a slab. It does
- * when the first queue pair is connected; its slabs can then be reached both
- * ways. When %CLIENT_PAIR_FAILS attempts of a lane have failed it uses tcp, unless
+ * Whether a session uses verbs is decided once, before it has a slab: yes if a first
+ * queue pair gets connected. Its slabs can then be reached both ways. If
+ * %CLIENT_PAIR_FAILS attempts of a lane have failed, the session uses tcp, unless
  * the configuration insists on verbs. Later it changes to tcp only if the donor
- * loses its device. A donor may be reachable by TCP and not by RDMA (another
- * network, a limit of locked memory): that must cost a pause and a log line,
- * not the donor.
+ * loses its device. So a donor that can be reached by TCP but not by RDMA (another
+ * network, a limit of locked memory) costs a pause and a log line, but is used.
  *
  * Pages are not encrypted over verbs, so nothing here begins without
  * data-encryption = no.
@@ -87,8 +86,8 @@ static void verbs_off(struct client_donor *d, u64 now)
 
 /*
  * The donor has lost its RDMA device. Its slabs are reached over tcp from now
- * on; new slabs are lent over tcp once no lane has a queue pair, which can't
- * reach a slab without a key.
+ * on. New slabs, which have no rkey, are taken over tcp once no lane has a queue pair
+ * any more: a lane with one could not reach them.
  */
 void client_verbs_lost(struct client_donor *d, u64 now)
 {
@@ -122,7 +121,7 @@ static void pair_failed(struct client_lane_slot *s, const char *why, u64 now)
 			d->address, why);
 	snprintf(d->why, sizeof(d->why), "queue pair: %s", why);
 	client_data_retry(s, now);
-	/* until the first one is connected, slabs wait: only verbs will do */
+	/* only verbs may be used: no slab is sought until a queue pair is connected */
 	if (must && d->verbs == VERBS_TRY)
 		return;
 	if (++s->pair.fails == CLIENT_PAIR_FAILS && d->verbs == VERBS_TRY)
@@ -173,7 +172,7 @@ void client_verbs_refused(struct client_lane_slot *s, u32 status, u64 now)
 	pair_failed(s, dcm_wire_status_text(status), now);
 }
 
-/* The address to show the ticket at. */
+/* The address to connect to, where the ticket is shown. */
 static void ticket_address(const struct client_donor *d,
 			   const struct dcm_wire_msg *m,
 		   struct sockaddr_storage *ss)
@@ -224,7 +223,7 @@ bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
 	struct sockaddr_storage ss;
 	struct client_pair *p;
 
-	/* a late answer is useless, but allowed */
+	/* the answer to a request that was given up is allowed, and ignored */
 	if (!r.kind)
 		return m->tag && m->tag <= d->tag;
 	p = &s->pair;
@@ -328,7 +327,7 @@ static void pair_connect(struct client_lane_slot *s, u64 now)
 	explicit_bzero(shown, sizeof(shown));
 }
 
-/* Give it to the lane as soon as the lane has none. */
+/* Give a connected queue pair to the lane, as soon as that has no endpoint. */
 static void pair_out(struct client_lane_slot *s)
 {
 	struct dcm_endpoint *ep = s->pair.ep;
@@ -408,7 +407,7 @@ void client_verbs_events(struct dcm_client *client, u64 now)
 	}
 }
 
-/* True: a queue pair is being made. */
+/* Step the making of a lane's queue pair. True: one is being made. */
 bool client_verbs_timers(struct client_lane_slot *s, u64 now)
 {
 	const struct dcm_client_links *links = s->donor->client->links;
@@ -430,7 +429,7 @@ bool client_verbs_timers(struct client_lane_slot *s, u64 now)
 
 /* ---- start and end ---- */
 
-/* Without a device librdmacm is not called: its setup costs the kernel much. */
+/* Is there an RDMA device? If not, don't call librdmacm: its setup is costly. */
 static bool have_device(void)
 {
 	DIR *dir = opendir(DEVICES_DIR);

@@ -33,8 +33,8 @@
  * be back within thin_after, the block stays, Inactive and clean. If WRITEs to all
  * slots failed, the block becomes Inactive and dirty. In both cases it is written again
  * when it is next chosen as a victim; a page that is clean but thin is then written
- * only to the slots that lack it. Its bytes are direct, so dcm_extent_fill() need not read them
- * from a donor. (A sealed page is written to all slots: seal.c.)
+ * only to the slots that lack it. Its bytes are direct, so dcm_extent_fill() need not
+ * read them from a donor. (A sealed page is written to all slots: seal.c.)
  */
 #include "internal.h"
 
