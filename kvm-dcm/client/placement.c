@@ -33,7 +33,8 @@
  * taken only if there are no others: they may die together (a rack's power). Less
  * important, the copies of one donor's pages should be on only @scatter other donors
  * (choose.c). @files of the slabs should be on donors of files. These are taken in
- * place of memory only if no donor of memory has room: then the VM is slow, but goes on.
+ * place of memory only if no donor of memory has room: the VM is slow then, but goes
+ * on.
  *
  * A MAP whose answer was lost with a connection may leave the donor with a slab
  * that is unknown here; list.c gives it back after the next resume.

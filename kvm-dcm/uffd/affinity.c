@@ -7,16 +7,16 @@
  * to the CPU that the faulting thread last ran on, when several faults in a row
  * came from the same other CPU, and then not again for a while.
  *
- * Where a thread last ran is in its restartable-sequences area, which glibc
- * (2.35 and later) registers for every thread, at a fixed distance from the
- * robust list head in the thread's control block. The kernel gives the address
- * of that head for any thread of this process. Everything is read by
+ * The number of the CPU that a thread last ran on is in its restartable-sequences
+ * area, which glibc (2.35 and later) registers for every thread, at a fixed distance
+ * from the robust list head in the thread's control block. The kernel gives the
+ * address of that head for any thread of this process. Everything is read by
  * process_vm_readv(), so a thread that has ended does no harm; a control block
- * in paged memory is not read. Without any of this, lanes stay where the
- * scheduler puts them. yield.c keeps the faulting thread on that CPU too.
+ * in paged memory is not read. If any of this is missing, lanes stay where the
+ * scheduler puts them. yield.c keeps the faulting thread on that CPU, too.
  *
- * Spinning pays only when the lane could not move to that CPU: while faults
- * come soon after one another, for about as long as a wake-up would take.
+ * A lane that could not move to that CPU may spin for the next fault: only while faults
+ * come soon after one another, and for about as long as a wake-up would take.
  */
 #include <linux/futex.h>
 #include <sched.h>
@@ -33,12 +33,12 @@ extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
 #define FOLLOW_AFTER 3u /* faults in a row from one other CPU */
-#define RIGHT_SKIP 15u /* faults not looked at once the CPU is right */
+#define RIGHT_SKIP 15u /* faults to skip before the next look, if the CPU is right */
 #define MANY_SKIP 3u /* the same, while several threads fault */
 #define AWAY_MAX 32u /* faults from other CPUs: another lane joins */
 #define MOVE_MIN_NS (200u * 1000)
 #define MOVE_MAX_NS (50u * 1000 * 1000)
-#define MOVE_YIELDING_NS (1000u * 1000) /* longest hold if the lane may yield */
+#define MOVE_YIELDING_NS (1000u * 1000) /* longest pause, if the lane may yield */
 #define SPIN_NS (20u * 1000)
 
 static ptrdiff_t robust_offset;
@@ -54,7 +54,7 @@ static char *robust_head(pid_t tid)
 	return head;
 }
 
-/* The same for every thread and pager: measured once, before any lane reads. */
+/* Measure the distance, once: it is the same for all threads and pagers. */
 static void robust_offset_measure(void)
 {
 	char *head = robust_head(0);
@@ -63,7 +63,7 @@ static void robust_offset_measure(void)
 		robust_offset = head - (char *)pthread_self();
 }
 
-/** dcm_affinity_init() - whether lanes of a new pager can follow its threads */
+/** dcm_affinity_init() - find out whether a new pager's lanes can follow its threads */
 void dcm_affinity_init(struct dcm_pager *pg)
 {
 	bool can;
@@ -98,7 +98,7 @@ static int cpu_of(struct dcm_pager *pg, pid_t tid)
 	return cpu;
 }
 
-/* Another lane that reads faults is on that CPU. */
+/* Does another lane that reads faults run on that CPU? */
 static bool cpu_is_taken(const struct dcm_pg_lane *l, int cpu)
 {
 	struct dcm_pager *pg = l->pg;
@@ -125,7 +125,7 @@ static bool lane_move(struct dcm_pg_lane *l, int cpu)
 		WRITE_ONCE(l->pg->follow, false);
 		return false;
 	}
-	/* Moving often costs more than a wrong CPU: wait longer each time. */
+	/* Frequent moves cost more than a wrong CPU: pause longer after each. */
 	if (now - l->moved_ns > 16 * (u64)MOVE_MAX_NS)
 		l->hold_ns = MOVE_MIN_NS;
 	else
@@ -140,7 +140,7 @@ static bool lane_move(struct dcm_pg_lane *l, int cpu)
 	return true;
 }
 
-/** dcm_affinity_served() - whether a lane is on the CPU a thread last ran on */
+/** dcm_affinity_served() - is a lane on the CPU that a thread last ran on? */
 bool dcm_affinity_served(struct dcm_pg_lane *l, pid_t tid)
 {
 	int cpu = cpu_of(l->pg, tid);
@@ -148,7 +148,7 @@ bool dcm_affinity_served(struct dcm_pg_lane *l, pid_t tid)
 	return cpu >= 0 && (cpu == l->cpu || cpu_is_taken(l, cpu));
 }
 
-/* This lane joined because faults come from that CPU: move there. */
+/* This lane has joined because of faults from CPU @go_cpu: move there. */
 static void lane_go(struct dcm_pg_lane *l)
 {
 	int cpu = READ_ONCE(l->go_cpu);
@@ -213,7 +213,7 @@ int dcm_affinity_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 	return -1;
 }
 
-/** dcm_affinity_spin() - whether to spin for the next fault, and until when */
+/** dcm_affinity_spin() - should a lane spin for the next fault, and until when? */
 bool dcm_affinity_spin(struct dcm_pg_lane *l, u64 *until)
 {
 	u64 now;

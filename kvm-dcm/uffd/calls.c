@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * calls.c - what a program asks of ranges of its paged memory
+ * calls.c - libdcm's functions on ranges of paged memory: discard, unmap, replace
  *
  * Giving memory back, unmapping, discarding and replacing wait for blocks that
  * fault threads work on. If the caller's stack is itself paged memory, the caller
  * would fault while it holds locks that fault threads want; then the work is done
  * by a thread with a stack of libdcm's own.
  *
- * A caller's thread has signals blocked meanwhile, and is marked as inside libdcm
- * (thread.h). Locking: that of ranges.c and lost.c.
+ * During a call the thread has signals blocked, and is marked as inside libdcm
+ * (thread.h).
+ *
+ * Locking: that of ranges.c and lost.c.
  */
 #include <errno.h>
 #include <stdlib.h>

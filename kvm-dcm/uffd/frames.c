@@ -2,11 +2,12 @@
 /*
  * frames.c - memory for blocks that are direct but not mapped
  *
- * Each block size has an area of slots, reserved for the worst case and filled
- * only as used. A slot has memory (full) or not (empty): UFFDIO_MOVE needs an
- * empty one, memcpy() is much cheaper into a full one. Slots that come free
- * keep their memory up to a small bound, which the pager takes off the budget
- * it gives the core; memory beyond it is dropped, many slots at a time.
+ * Each block size has an area of address space for frames, the *slots*, as many as
+ * the worst case needs. A slot with memory is full, one without is empty: UFFDIO_MOVE
+ * needs an empty one, and memcpy() is much cheaper into a full one. Slots that come
+ * free keep their memory, up to a small bound, which the pager subtracts from the
+ * budget that it gives the core. Memory beyond the bound is dropped, many slots at a
+ * time.
  *
  *	dirty block --MOVE--> empty slot --written back--> full, free
  *	clean block --copy--> full slot  --evicted-------> full, free
@@ -34,7 +35,7 @@
 int dcm_frames_init(struct dcm_pager *pg, u64 nr_pages)
 {
 	struct dcm_frames *fr = &pg->frames;
-	/* the last area has this many slots more, for sealed bytes */
+	/* the area of the largest size has more slots, for write-backs' sealed bytes */
 	u64 more = pg->cfg.seal ? (u64)pg->nr_lanes * DCM_WBS_MAX : 0;
 	unsigned int o;
 	void *p;

@@ -2,23 +2,23 @@
 /*
  * fresh.c - the core's operation that maps many new pages at once
  *
- * A run of 2 MiB is a huge page where that can be: the kernel makes it in the
- * lane's *nursery*, an aligned 2 MiB of libdcm's own for which huge pages are
- * wanted, and UFFDIO_MOVE takes it as a whole to its place. All else is zeroes by
- * UFFDIO_COPY: other lengths, kernels without MOVE, no huge page free, and spans
- * in which the kernel maps, or has mapped, single pages (dcm_guest.small).
+ * A run of 2 MiB becomes a huge page if possible: the kernel makes it in the lane's
+ * *nursery*, an aligned 2 MiB of libdcm's own with MADV_HUGEPAGE, and UFFDIO_MOVE moves
+ * it as a whole to its place. All other runs are mapped as zeroes by UFFDIO_COPY: runs
+ * of other lengths, on kernels without MOVE, if no huge page is free, and in spans
+ * where the kernel maps, or has mapped, single pages (dcm_guest.small).
  *
- * MOVE takes a huge page apart, at twice the cost of COPY, where the span has a
- * table of single pages, though an empty one. The fault itself has made that
- * table. MADV_DONTNEED frees it (Linux 6.14), unless another thread's fault in
- * the span brings it back. If MOVE took one apart the nursery is left with such a
- * table, in which no huge page can be made any more: it is mapped anew, and some
- * runs come without one. On an older kernel that is one run in 64.
+ * If the span has a page table, even an empty one, MOVE splits the huge page, which
+ * costs twice as much as COPY. The fault itself has made such a table. MADV_DONTNEED
+ * frees it (since Linux 6.14), unless another thread's fault in the span makes it
+ * again. When MOVE has split a huge page the nursery is left with a page table, too,
+ * and can hold no huge page any more: it is mapped anew, and a number of runs, more
+ * each time, come without a huge page. On an older kernel one run in 64 is tried.
  *
- * The first page that is moved out of a huge page, when it is evicted, has the
- * kernel take it apart. No clean page is part of one: clean pages come by COPY.
+ * The kernel splits a huge page when its first page is moved out, at an eviction. No
+ * clean page is part of one: clean pages come by COPY.
  *
- * Where pages are pinned or frozen nothing is mapped that nobody asked for.
+ * If any page of the run is pinned, or if anything is frozen, no run is mapped.
  *
  * Locking: none; the blocks are BUSY, and the nursery is the lane's own.
  */
@@ -30,7 +30,7 @@
 #include "pages.h"
 
 #define SPAN_BYTES ((u64)DCM_PAGE_SIZE << DCM_SPAN_SHIFT)
-#define PAUSE_MAX  64u /* runs without a try, after some that failed in a row */
+#define PAUSE_MAX  64u /* at most so many runs without a try, after failed ones */
 
 static void nurseries_advise(void *p, u64 bytes)
 {
@@ -67,7 +67,7 @@ static void span_drop(struct dcm_pager *pg, u64 va)
 	dcm_uffd_drop(&pg->uffd, &iov, 1);
 }
 
-/* Without its pages and their table. If that fails it stays as it is. */
+/* Map the nursery anew, without pages or page table; and pause before the next try. */
 static void nursery_renew(struct dcm_pg_lane *l)
 {
 	void *p = (void *)l->nursery;
@@ -81,7 +81,7 @@ static void nursery_renew(struct dcm_pg_lane *l)
 	l->huge_worked = false;
 }
 
-/* Has one touch brought all of the nursery? */
+/* Are all pages of the nursery there after one touch: is it a huge page? */
 static bool nursery_is_whole(const struct dcm_pg_lane *l)
 {
 	unsigned char there[DCM_SPAN_PAGES];
@@ -108,7 +108,7 @@ static bool span_may_be_huge(const struct dcm_guest *g, u32 gfn, u32 nr)
 	return true;
 }
 
-/* Pages that are there although it failed are found there by UFFDIO_COPY. */
+/* Map a span as a huge page. False: it failed; pages that were moved stay mapped. */
 static bool span_map_huge(struct dcm_pg_lane *l, u32 gfn)
 {
 	struct dcm_pager *pg = l->pg;
@@ -125,11 +125,11 @@ static bool span_map_huge(struct dcm_pg_lane *l, u32 gfn)
 		nursery_renew(l);
 		return false;
 	}
-	/* what the MOVE before has left is whole, too */
+	/* the last MOVE did not split its huge page: the nursery holds one again */
 	if (l->huge_worked)
 		l->huge_fails = 0;
 	l->huge_worked = true;
-	/* the table of single pages: nothing is mapped there */
+	/* nothing is mapped there: this is to free the span's page table */
 	span_drop(pg, va);
 	if (dcm_uffd_move(&pg->uffd, va, l->nursery, SPAN_BYTES, true,
 			  &moved)) {
@@ -140,7 +140,7 @@ static bool span_map_huge(struct dcm_pg_lane *l, u32 gfn)
 	return true;
 }
 
-/* Is any page pinned, or frozen, so that its mapping is not to change? */
+/* Is any of these pages pinned, or any page at all frozen? */
 static bool pages_held(const struct dcm_guest *g, u32 gfn, u32 nr)
 {
 	u32 i;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * gc_pages.c - pages of a GC window, as donors' GC workers need them
+ * gc_pages.c - freeze, sync and thaw the pages of a GC window for donors' GC workers
  *
  * semeru-osdi20, 4.1 unmaps the pages a memory server is about to move and
  * brings them back by its swap; here the pager keeps accesses out. The lane
@@ -12,7 +12,7 @@
  *	freeze: bits set, lanes that were in a fault have left it
  *	sync: written to the donor; unmapped, frames given back, or kept
  *	... the donor works ...
- *	spread: what it changed is copied to the extents' other slabs; or reverted
+ *	spread: its changes are copied to the extents' other slabs; or reverted
  *	release: bits cleared, lanes retry, and fetch the donor's result
  *
  * Locking: only the GC thread sets and clears bits. A lane announces that it is
@@ -33,7 +33,7 @@
 #include "../lib/thread.h"
 
 #define BUSY_US 1000u
-#define BUSY_NS (3000ull * 1000 * 1000) /* for so long I/O may use a page */
+#define BUSY_NS (3000ull * 1000 * 1000) /* wait so long for I/O that uses a page */
 
 /* A window that begins at @base in a pager's memory. */
 struct paged {
@@ -60,7 +60,7 @@ static void frozen_set(struct dcm_guest *g, u64 gfn, u64 nr, bool frozen)
 /* Wait for lanes that took a fault before the bits were set. */
 static void lanes_wait(struct dcm_pager *pg)
 {
-	/* and the slab worker's, which fills */
+	/* and for the slab worker's lane, which fills and brings pages in ahead */
 	for (u32 i = 0; i <= pg->nr_fault; i++) {
 		u32 *seq = &pg->lane[i].fault_seq;
 		u32 was = __atomic_load_n(seq, __ATOMIC_SEQ_CST);
@@ -160,7 +160,7 @@ static u32 paged_sync(void *priv, u64 *at, u64 to, bool keep, u64 until_ms)
 	}
 }
 
-/* Have dcm_spread() or its like do a range. -ETIMEDOUT at @until_ns. */
+/* Call dcm_spread(), dcm_revert() or dcm_keep() until a range is done, or @until_ns. */
 static int paged_step_all(const struct paged *p, u64 at, u64 to, u64 until_ns,
 			  int (*step)(struct dcm_lane *lane, u64 *gfn, u64 end))
 {
@@ -179,7 +179,7 @@ static int paged_step_all(const struct paged *p, u64 at, u64 to, u64 until_ns,
 				err = -ETIMEDOUT;
 				break;
 			}
-			/* a donor does not answer */
+			/* no progress and nothing in flight: a donor does not answer */
 			if (gfn == from && !dcm_pending(l->core))
 				usleep(BUSY_US);
 		}
@@ -195,7 +195,10 @@ static u32 paged_spread(void *priv, u64 at, u64 end, u64 until_ms)
 		       VIRTIO_GC_OK;
 }
 
-/* Waits for operations under way: they end, as a silent donor's connections do. */
+/*
+ * Revert or @keep a range. Has no time limit: it only waits for operations under way,
+ * and these end, at the latest when a silent donor's connection is given up.
+ */
 static void paged_revert(void *priv, u64 at, u64 end, bool keep)
 {
 	paged_step_all(priv, at, end, U64_MAX, keep ? dcm_keep : dcm_revert);
@@ -257,7 +260,7 @@ static bool paged_write_count(void *priv, u64 at, u64 bytes,
 	return true;
 }
 
-/* This writes paged memory; no other thread of libdcm does. */
+/* Writes to paged memory, which no other function of libdcm does. */
 static void paged_bits(void *priv, u64 at, const void *bits, size_t bytes)
 {
 	memcpy((void *)(((struct paged *)priv)->base + at), bits, bytes);
@@ -299,7 +302,7 @@ uint64_t dcm_gc_host_limits(struct dcm_pager *pg, struct virtio_gc_config *c)
 				  extent, c);
 }
 
-/* A runtime's library may not hand @err on: the log says it, too. */
+/* Refuse a GC window; also log why, as a runtime's library may not pass @err on. */
 static struct dcm_gc_host *gc_refuse(const struct dcm_pager *pg, char *err,
 				     size_t len, const char *why)
 {

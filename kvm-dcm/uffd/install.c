@@ -3,11 +3,11 @@
  * install.c - the core's operations that map pages into guest memory
  *
  * ops.c has the picture. A fetched block is installed by UFFDIO_COPY from
- * wherever its bytes are, for shm the donor's slab itself. A donor may cut off
- * such a slab at any instant: only the kernel reads it for us, and then returns
- * EFAULT. A block must be installed whole or not at all, so its pages are mapped
- * write-protected, and made writable when all are there: until then they can be
- * unmapped again.
+ * wherever its bytes are, for shm the donor's slab itself. A donor may truncate
+ * such a slab at any instant, so libdcm never reads it; the kernel does, and returns
+ * EFAULT if it was truncated. A block must be installed whole or not at all, so its
+ * pages are mapped write-protected first, and made writable when all are there: until
+ * then they can be unmapped again.
  *
  * A block that comes back from its frame is moved there by UFFDIO_MOVE where the
  * kernel has it and all of the block may be written, and copied otherwise.
@@ -19,7 +19,7 @@
 #include "op.h"
 #include "pages.h"
 
-#define TIMED_EVERY 32u /* installs of a yielding lane */
+#define TIMED_EVERY 32u /* of a yielding lane's installs one in 32 is timed */
 
 /* Leave one page of the block unmapped; its bytes go into a frame. */
 static void page_sample(struct dcm_pg_lane *l, struct dcm_fetch *f, u16 mask,
@@ -72,7 +72,10 @@ int dcm_op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	u64 va = dcm_guest_va(&pg->guest, f->gfn);
 	u16 mask = dcm_guest_mask(&pg->guest, f->gfn, f->order);
 	bool slab = f->nr && f->io.data != f->buf;
-	/* A yielding lane goes on only when the woken thread faults again. */
+	/*
+	 * The woken thread preempts a yielding lane, and COPY wakes. So to time an
+	 * install, copy without a wake-up.
+	 */
 	bool timed = l->yield.on && !(l->installs++ % TIMED_EVERY);
 	unsigned int quiet = timed ? DCM_UFFD_QUIET : 0;
 	u16 data, zero, wr, done = 0, zdone = 0;
@@ -87,10 +90,10 @@ int dcm_op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	zero = mask & f->zero;
 	data = mask & (u16)~f->zero & (u16)~f->hidden;
 	wr = data & f->writable;
-	/* The block's first byte may not exist: compute it as a number. */
+	/* The READ may begin after the block's first page: compute with numbers. */
 	src = (const char *)((uintptr_t)f->io.data - f->first * DCM_PAGE_SIZE);
 	if (!slab || !(data & (data - 1))) {
-		/* Can't fail halfway. */
+		/* One run, or no slab that may be cut off: this can't fail half-way. */
 		err = dcm_pages_copy_in(pg, va, src, data & (u16)~wr,
 				    DCM_UFFD_WP | quiet, &done);
 		if (!err)
@@ -189,7 +192,7 @@ void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
 	dcm_pages_copy_in(pg, va, src, mask & (u16)~writable, DCM_UFFD_WP,
 			  &done);
 	dcm_pages_copy_in(pg, va, src, mask & writable, 0, &done);
-	/* someone may wait for it */
+	/* a thread may wait for the page that is left out: it faults again */
 	if (hide)
 		dcm_uffd_wake(&pg->uffd,
 			      va + (ffs_u32(hide) - 1) * DCM_PAGE_SIZE,
@@ -207,8 +210,9 @@ int dcm_op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 
 	if (frame == DCM_NIL) {
 		/*
-		 * The page is there (EEXIST); or the program dropped it by a
-		 * system call of its own and expects zeroes.
+		 * The page was not hidden. It is mapped (then COPY returns
+		 * EEXIST); or the program dropped it by a system call of its
+		 * own, and expects zeroes.
 		 */
 		if (dcm_guest_mask(&pg->guest, gfn, 0))
 			dcm_uffd_copy(&pg->uffd, va, pg->zero, DCM_PAGE_SIZE,

@@ -40,9 +40,9 @@
 #define SILENT_MS 100 /* with I/O in flight, or in doubt */
 #define SPIN_IO_NS (60u * 1000)
 #define CROWD 4 /* faults in one read that are too many for one lane */
-#define JOIN_AFTER 8 /* reads with a crowd, less those without */
-#define ALONE_TURNS 64 /* reads between looks at which threads fault */
-#define ALONE_MAX 8 /* looks that saw only one thread */
+#define JOIN_AFTER 8 /* reads with a crowd, less those without: another lane joins */
+#define ALONE_TURNS 64 /* reads between two looks at which threads fault */
+#define ALONE_MAX 8 /* looks in a row that saw only one thread: a lane leaves */
 #define LEAVE_AFTER 64 /* wake-ups without a fault */
 #define LEAVE_YIELDING 1024 /* the same, if lanes yield */
 
@@ -85,12 +85,12 @@ static bool fault_handle(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 	return result != DCM_FAULT_STALL;
 }
 
-/* How long the faults that found no frame have waited, all of them together. */
+/* Count the time that faults without a frame (@stalled) have waited, all together. */
 static void stalled_count(struct dcm_pg_lane *l)
 {
 	u64 now = dcm_now_ns();
 
-	/* Where garbage is collected, some may wait for pages to be thawed. */
+	/* While pages are frozen some of these faults may wait for the thaw instead. */
 	if (l->nr_stalled &&
 	    !__atomic_load_n(&l->pg->guest.any_frozen, __ATOMIC_RELAXED))
 		dcm_waited(l->core, dcm_stall_cause(l->core),
@@ -113,7 +113,7 @@ static bool stalled_retry(struct dcm_pg_lane *l)
 	return n < i;
 }
 
-/* The last lane that joined leaves, or the next one joins. */
+/* Change the number of lanes that read faults to @to, if it still is @from. */
 static void crew_resize(struct dcm_pager *pg, u32 from, u32 to)
 {
 	if (to < 1 || to > pg->crew_max)
@@ -125,7 +125,7 @@ static void crew_resize(struct dcm_pager *pg, u32 from, u32 to)
 		dcm_lane_kick(&pg->lane[to - 1]);
 }
 
-/* Whether the last faults came from more than one thread. */
+/* Did the last faults come from more than one thread? */
 static bool crew_has_many_threads(const struct dcm_pager *pg)
 {
 	u32 first = READ_ONCE(pg->recent[0]);
@@ -137,7 +137,7 @@ static bool crew_has_many_threads(const struct dcm_pager *pg)
 	return false;
 }
 
-/* Faults also come from @cpu, which has no lane: have one join there. */
+/* Faults also come from @cpu, where no lane runs: let another lane join there. */
 static void crew_ask(struct dcm_pg_lane *l, int cpu)
 {
 	struct dcm_pager *pg = l->pg;
@@ -215,7 +215,7 @@ static int messages_take(struct dcm_pg_lane *l)
 			crew_ask(l, cpu);
 	}
 	for (i = 0; i < nr; i++) {
-		/* The last one waited for all others, the first for none. */
+		/* The last fault waited while all others were handled. */
 		if (i && i == nr - 1)
 			dcm_waited(l->core, DCM_C_WAIT_QUEUE_NS,
 				   (dcm_now_ns() - began) * (u64)nr / 2);
@@ -227,7 +227,7 @@ static int messages_take(struct dcm_pg_lane *l)
 	return nr;
 }
 
-/* Spinning beats sleeping when the next fault is due soon on another CPU. */
+/* Spin for the next fault, if it is due soon from a thread on another CPU. */
 static bool lane_spin(struct dcm_pg_lane *l)
 {
 	u64 until;
@@ -247,9 +247,9 @@ static bool lane_spin(struct dcm_pg_lane *l)
 }
 
 /*
- * A fetch is in flight, and only the thread that waits for it ran on this CPU:
- * sleeping would cost more than the donor takes to answer. Any other thread
- * that wants the CPU preempts a yielding lane at once.
+ * Spin for a donor's answer, if the lane yields: then only the thread that waits for
+ * the fetch ran on this CPU, and to sleep and wake would take longer than the answer.
+ * Any other thread that wants the CPU preempts a yielding lane at once.
  */
 static bool lane_spin_io(struct dcm_pg_lane *l, bool read_faults)
 {
@@ -273,7 +273,7 @@ static int lane_wait_ms(struct dcm_pg_lane *l)
 		return RETRY_MS;
 	if (l->nr_drop)
 		return IDLE_MS;
-	/* A new connection does not wake the lane. */
+	/* A new connection, which ends doubts, does not wake the lane: look for it. */
 	return dcm_doubtful(l->core) ? SILENT_MS : -1;
 }
 
@@ -291,7 +291,7 @@ static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
 	if (dcm_pending(l->core)) {
 		n = dcm_client_io_fds(pg->client, l->id, pfd + nr,
 				      DCM_CLIENT_FDS_MAX);
-		/* A donor that fell silent does not wake the lane. */
+		/* A donor that falls silent wakes nobody: look now and then. */
 		if (ms < 0)
 			ms = n ? SILENT_MS : RETRY_MS;
 		nr += n;
@@ -345,7 +345,7 @@ int dcm_lanes_start(struct dcm_pager *pg)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	u32 i;
 
-	/* Yielding lanes take no time from the threads that they serve. */
+	/* Lanes that yield take no CPU time from the threads that they serve. */
 	if (pg->can_yield)
 		cpus *= 2;
 	pg->crew_max = min(pg->nr_fault, (u32)max(cpus / 2, 1L));

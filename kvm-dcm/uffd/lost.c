@@ -45,7 +45,7 @@ void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 		!__atomic_exchange_n(&pg->lost_said, true, __ATOMIC_RELAXED);
 	u32 i;
 
-	/* after the line that names the donor, if that has gone wrong just now */
+	/* first the line that names a donor whose wrong bytes have caused the loss */
 	if (first) {
 		dcm_page_sums_log(pg, dcm_now_ns());
 		dcm_log(DCM_LOG_ERR,

@@ -2,7 +2,7 @@
 /*
  * op.h - operations of struct dcm_ops that have files of their own
  *
- * Each does what its namesake in core/ops.h says.
+ * struct dcm_ops in core/ops.h says what each of them does.
  */
 #ifndef DCM_UFFD_OP_H
 #define DCM_UFFD_OP_H

@@ -8,9 +8,9 @@
  * write-protection would save that fault, but on anonymous memory a write
  * between reading the marker and dropping the page is lost.)
  *
- * In (install.c): UFFDIO_COPY. Out (unmap.c): copied to a frame and dropped, or
- * moved there by UFFDIO_MOVE. Pages that are to come and go together are given
- * as masks (pages.c).
+ * Pages come in by UFFDIO_COPY (install.c). They leave by a copy to a frame and
+ * MADV_DONTNEED, or by UFFDIO_MOVE to a frame (unmap.c). Functions take a mask of the
+ * pages of a block that come or leave together (pages.c).
  *
  *	           COPY                  copy + DONTNEED, or MOVE
  *	slab, buffer -----> G, mapped -------------------------> frame
@@ -73,8 +73,8 @@ static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 /* ---- I/O ---- */
 
 /*
- * A move from a slab of shm to another slab: the donor may cut off the source
- * while the WRITE reads it, so the bytes go through the fetch's buffer.
+ * The WRITE of a move from a slab of shm: the donor may truncate that slab while it is
+ * read, so copy the bytes to the fetch's buffer first.
  */
 static int io_bounce(struct dcm_lane *lane, struct dcm_io *io)
 {

@@ -2,17 +2,17 @@
 /*
  * page_seal.c - pages that are encrypted before they leave: cipher, key, tables
  *
- * core/seal.c says when. AES-256-GCM by GnuTLS, which the connections use too; on
- * a CPU with AES instructions a page takes about a microsecond. The key is drawn at
- * random when the VM starts, is in no file and no message, and ends with the
- * process: only its cipher contexts have it.
+ * core/seal.c says when pages are sealed. The cipher is AES-256-GCM by GnuTLS, which
+ * the connections use too; on a CPU with AES instructions a page takes about a
+ * microsecond. The key is random, made when the VM starts. It is in no file and no
+ * message, only in cipher contexts of this process.
  *
  * A page on its way out is copied to a frame of the write-back and encrypted there;
- * one that came in is decrypted where it landed, or on the lane's own page if only
- * its seal is checked. Each lane has a context of its own, made before it starts,
- * and nothing is allocated later.
+ * one that came in is decrypted where it landed, or into the lane's own page if only
+ * its seal is checked. Each lane has a cipher context of its own, made before it
+ * starts, and nothing is allocated later.
  *
- * Locking: none; a lane's context is the lane's.
+ * Locking: none; a cipher context belongs to its lane.
  */
 #include <errno.h>
 #include <string.h>

@@ -10,9 +10,9 @@
 struct dcm_pager;
 
 /**
- * struct dcm_page_sealer - a lane's
- * @cipher: with the VM's key
- * @page: where a page is opened whose sealed bytes stay
+ * struct dcm_page_sealer - a lane's cipher
+ * @cipher: cipher context with the VM's key
+ * @page: a page to decrypt into when the sealed bytes must stay
  */
 struct dcm_page_sealer {
 	gnutls_aead_cipher_hd_t cipher;
@@ -20,18 +20,20 @@ struct dcm_page_sealer {
 };
 
 /**
- * dcm_page_seals_start() - make the VM's key, and what lanes seal by
- * @pg: a sealed VM's, with lanes and frames, and no thread yet
+ * dcm_page_seals_start() - make the VM's key, and each lane's sealer
+ * @pg: the pager of a sealed VM, with lanes and frames but no thread yet
  *
  * Return: 0 or a negative errno.
  */
 int dcm_page_seals_start(struct dcm_pager *pg);
 
-/** dcm_page_seals_free() - free all, and the tables; no lane is in the core */
+/** dcm_page_seals_free() - free sealers and tables of seals; no lane is in the core */
 void dcm_page_seals_free(struct dcm_pager *pg);
 
 /**
- * dcm_page_seals_add() - before a slab is attached; slab worker only
+ * dcm_page_seals_add() - give an extent its table of seals, if it has none
+ *
+ * To be called before each dcm_extent_attach(). Slab worker only.
  *
  * Return: 0 or -ENOMEM: the extent can have no slab.
  */

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * page_sum.c - sums of pages: where they are kept, and what is logged
+ * page_sum.c - sums of pages: the function, the tables, and the log of wrong bytes
  *
- * core/sum.c compares. A sum is half of XXH3's 64 bits: of pages that are
- * changed by chance one in 2^32 goes unnoticed. It starts from a secret number
- * of this process, so a donor can't make other bytes with the same sum; but a
- * donor that gives back a page as it was earlier has to be noticed too, and is,
- * as the sum is kept here. An extent gets its table of sums before its second
- * slab.
+ * core/sum.c compares sums. A sum is half of XXH3's 64 bits: of pages that are
+ * changed by chance one in 2^32 goes unnoticed. The hash is seeded with a secret number
+ * of this process, so a donor can't make other bytes with the same sum. Sums are kept
+ * in this process, so a donor that gives back an older version of a page is noticed,
+ * too. An extent gets its table of sums before its second slab.
  *
  * Locking: lanes count what was wrong; one thread at a time logs it.
  */
@@ -24,7 +23,7 @@
 void dcm_page_sums_init(struct dcm_page_sums *s)
 {
 	pthread_mutex_init(&s->lock, NULL);
-	/* no secret yet, early at boot: chance is still noticed */
+	/* early at boot there is no randomness: changes by chance are still noticed */
 	if (getrandom(&s->secret, sizeof(s->secret), GRND_NONBLOCK) < 0)
 		s->secret = (u64)(uintptr_t)s;
 }
@@ -51,7 +50,10 @@ void dcm_page_sums_add(struct dcm_pager *pg, u32 extent)
 	struct dcm_page_sums *s = &pg->sums;
 	u32 *mem;
 
-	/* seals say more; without copies a second slab is there only while the extent moves */
+	/*
+	 * Sealed pages need no sums. Without copies an extent has a second slab only
+	 * while it moves, and needs none either.
+	 */
 	if (pg->cfg.seal ||
 	    !__atomic_load_n(&pg->cfg.redundancy, __ATOMIC_SEQ_CST) ||
 	    !pg->vm->extent[extent].used || dcm_extent_sums_of(pg->vm, extent))
@@ -74,7 +76,7 @@ void dcm_page_sums_free(struct dcm_vm *vm)
 		vfree(dcm_extent_sums_of(vm, e));
 }
 
-/* Have donors given wrong bytes that the log does not tell of? */
+/* Were there wrong bytes that the log does not mention yet? */
 static bool sums_unsaid(const struct dcm_page_sums *s)
 {
 	u32 i;

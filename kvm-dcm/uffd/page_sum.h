@@ -10,14 +10,14 @@
 struct dcm_pager;
 
 /**
- * struct dcm_page_sums - pages that came with wrong bytes, and what the log said
- * @secret: the number that all sums start from
+ * struct dcm_page_sums - counts of pages that came with wrong bytes, for the log
+ * @secret: the seed of all sums
  * @wrong: pages of which a donor gave wrong bytes, by its number; lanes count
  * @lost: of these, pages of which no donor has the right bytes; lanes count
- * @lock: for @said and @say_ns
- * @said: how many of @wrong the log has told of
- * @say_ns: when the log may say more
- * @no_memory: the log says that a table is missing; the slab worker's
+ * @lock: guards @said and @say_ns
+ * @said: how many of @wrong were logged
+ * @say_ns: the earliest time of the next log line
+ * @no_memory: it was logged that there is no memory for a table; the slab worker's
  */
 struct dcm_page_sums {
 	u64 secret;
@@ -29,16 +29,16 @@ struct dcm_page_sums {
 	bool no_memory;
 };
 
-/** dcm_page_sums_init() - before all else */
+/** dcm_page_sums_init() - choose the secret; before any other of these functions */
 void dcm_page_sums_init(struct dcm_page_sums *s);
 
-/** dcm_page_sums_add() - before a slab is attached; slab worker only */
+/** dcm_page_sums_add() - give an extent its table before its second slab; slab worker */
 void dcm_page_sums_add(struct dcm_pager *pg, u32 extent);
 
 /** dcm_page_sums_free() - free all tables; no lane is in the core */
 void dcm_page_sums_free(struct dcm_vm *vm);
 
-/** dcm_page_sums_log() - say what was wrong since the last time; any thread */
+/** dcm_page_sums_log() - log wrong bytes since the last time; any thread */
 void dcm_page_sums_log(struct dcm_pager *pg, u64 now);
 
 #endif /* DCM_UFFD_PAGE_SUM_H */

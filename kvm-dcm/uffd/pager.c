@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * pager.c - make, ask, change and close a pager
+ * pager.c - create a pager, read its figures, change its settings, close it
  *
  * All memory that the fault path uses is mapped here, before the first fault,
  * and locked if the limit allows. Frames and guest memory are the budget's; the
  * rest is small. Order of creation: userfaultfd, frames, client (which learns
  * the slab size), the core, threads, status socket; destroyed in reverse.
  *
- * A function called by the program's threads runs with signals blocked and
- * marked as inside libdcm (thread.h).
+ * Functions that the program's threads call run with signals blocked, and with the
+ * thread marked as inside libdcm (thread.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,9 +28,9 @@
 #include "vmsock.h"
 
 #define FETCH_BUF (DCM_BLOCK_MAX * DCM_PAGE_SIZE)
-#define FETCH_BUFS ((size_t)FETCH_BUF * DCM_FETCHES_MAX) /* of a lane */
+#define FETCH_BUFS ((size_t)FETCH_BUF * DCM_FETCHES_MAX) /* a lane's, together */
 #define FIRST_DONOR_MS 10000u
-#define CACHED_MAX 512u /* pages in free frames */
+#define CACHED_MAX 512u /* pages that free frames may keep */
 #define CACHED_MIN 16u
 
 static u64 cached_pages(u64 budget_pages)
@@ -38,7 +38,7 @@ static u64 cached_pages(u64 budget_pages)
 	return min(max(budget_pages / 128, (u64)CACHED_MIN), (u64)CACHED_MAX);
 }
 
-/* The core's part of the budget: without free frames, and those to drop. */
+/* The core's part of the budget: less what free frames and frames to drop may keep. */
 static u64 core_pages(u64 budget_pages)
 {
 	u64 own = 2 * cached_pages(budget_pages);
@@ -47,16 +47,16 @@ static u64 core_pages(u64 budget_pages)
 }
 
 /*
- * Where all donors are on this host, a fetch costs no more than mapping an
- * Inactive block again, and less if that is clean: its bytes had to be copied
- * first. So no clean block is kept Inactive and few others, and a block counts
- * as hot if it is fetched again soon after its eviction.
+ * If all donors are on this host, a fetch costs no more than mapping an Inactive block
+ * again; even less than with a clean block, whose bytes were copied to a frame before.
+ * So no clean blocks are kept Inactive, and few others. Instead a block counts as hot
+ * if it is fetched again soon after its eviction.
  */
 static void near_tune(struct dcm_pager *pg)
 {
 	u32 i;
 
-	/* sealed pages cost more */
+	/* not with sealed pages: a fetch has to decrypt them */
 	if (pg->cfg.seal)
 		return;
 	for (i = 0; i < pg->cfg.nr_donors; i++)
@@ -232,7 +232,7 @@ static unsigned int uffd_flags(void)
 	return flags;
 }
 
-/* As dcmctl run names a program: NAME-PID, with - for what no name may have */
+/* NAME-PID, as dcmctl run names a program; "-" for characters that can't be used */
 static void name_default(char *name, size_t len)
 {
 	const char *program = program_invocation_short_name;
@@ -268,7 +268,7 @@ static int pager_create(struct dcm_pager *pg, char *err, size_t len)
 	pthread_mutex_init(&pg->discard_lock, NULL);
 	pthread_mutex_init(&pg->lost_lock, NULL);
 	dcm_page_sums_init(&pg->sums);
-	/* Without the log thread, lines are only dropped sooner. */
+	/* If the log thread can't start, lines are only dropped sooner. */
 	dcm_log_start();
 	rc = dcm_uffd_open(&pg->uffd, uffd_flags(), err, len);
 	if (rc)
@@ -506,7 +506,7 @@ int dcm_pager_redundancy_set(struct dcm_pager *pg,
 		WRITE_ONCE(pg->cfg.redundancy, was);
 		return err;
 	}
-	/* disk and disk:lazy are the same slabs */
+	/* -EALREADY, but another value: disk and disk:lazy have the same slabs */
 	if (redundancy != was)
 		err = 0;
 	WRITE_ONCE(pg->slabs.lag_most,

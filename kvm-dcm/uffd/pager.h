@@ -67,16 +67,16 @@ struct dcm_map_call {
  * struct dcm_guest - the map from addresses to gfns
  * @lock: serialises changes; readers use @seq
  * @seq: odd while @range changes
- * @nr: ranges
- * @range: sorted by address
- * @base: address of each span of gfn space, 0: free
- * @hole: for each 64 KiB of gfn space, pages that are not paged, a bit each
- * @pins: of each page; allocated sparsely
+ * @nr: number of ranges
+ * @range: the ranges, sorted by address
+ * @base: by span of gfn space: its address, 0: free
+ * @hole: by 64 KiB of gfn space: pages that are not paged, a bit each
+ * @pins: by page: its pins and flags (pins.c); allocated sparsely
  * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
- * @used: of each span, whether a page of it was ever asked for
- * @small: of each span, whether the kernel maps, or has mapped, single pages of it
+ * @used: by span: was a page of it ever asked for?
+ * @small: by span: does the kernel map, or has it mapped, single pages of it?
  * @pinned: pages with a pin
- * @frozen: of each 64 KiB, whether accesses wait (gc_pages.c), a bit each
+ * @frozen: by 64 KiB: do accesses wait (gc_pages.c)? A bit each
  * @any_frozen: some bit of @frozen is set
  */
 struct dcm_guest {
@@ -101,7 +101,7 @@ struct dcm_guest {
  * struct dcm_slots - the frames of one size
  * @lock: guards the stacks
  * @base: address of slot 0
- * @max: slots there is address space for
+ * @max: number of slots that there is address space for
  * @next: first slot that was never used
  * @empty: stack of slots without memory
  * @full: stack of slots with memory
@@ -130,7 +130,7 @@ struct dcm_frames {
 	s64 cached; /* pages in free slots that have memory */
 };
 
-/* Up to seven pages left unmapped to sample, of blocks with the same hash. */
+/* Up to seven pages left unmapped (sample.c), of blocks with the same hash. */
 struct dcm_sample_bucket {
 	spinlock_t lock;
 	u32 used; /* a bit each; bit 8 + i: map page i writable */
@@ -151,8 +151,8 @@ struct dcm_sample_bucket {
  * @waited_ns: how long the lane has waited for a CPU
  * @ran_ns: CPU time of @tid
  * @since_ns: when the lane last became SCHED_IDLE
- * @until_ns: it may not again before; @hold_ns: length of the last such time
- * @served: reads of faults while it was on
+ * @until_ns: the lane may not yield before; @hold_ns: length of the last such pause
+ * @served: reads of faults while the lane yielded
  * @regrets: times that a thread had to wait because of it
  */
 struct dcm_yield {
@@ -178,8 +178,8 @@ struct dcm_yield {
  * @id: index in pg->lane
  * @tid: its thread
  * @wake_fd: an eventfd that wakes the lane
- * @stalled: faults that found no frame
- * @stalled_ns: until when their waiting is counted
+ * @stalled: faults to take again: they found no free frame, or a frozen page
+ * @stalled_ns: the time up to which their waiting was counted
  * @drop: frames to be dropped together
  * @unmap_seq: odd while in ops->unmap; a thread that pins waits for a change
  * @fault_seq: odd while the core answers a fault
@@ -187,15 +187,15 @@ struct dcm_yield {
  * @company: reads that found several faults, less those that did not
  * @nothing: wake-ups without a fault, in a row
  * @alone: looks, in a row, that saw only one thread fault
- * @turn: reads that found something
+ * @turn: reads that found faults, so far
  * @sealer: encrypts and decrypts, in a sealed VM
  * @nursery: address of 2 MiB in which huge pages are made (fresh.c)
- * @huge: huge pages mapped
- * @huge_pause: runs for which no huge page is to be tried
- * @huge_fails: how many it was the last time
- * @huge_worked: the nursery was good for a huge page the last time
+ * @huge: huge pages mapped so far
+ * @huge_pause: for how many more runs no huge page is tried
+ * @huge_fails: the length of the last such pause; 0: the last tries worked
+ * @huge_worked: the nursery held a huge page at the last try
  * @installs: blocks installed while it yields; some are timed
- * @cpu: where it runs; @follow_cpu: where faults come from (affinity.c)
+ * @cpu: the CPU it runs on; @follow_cpu: the CPU that faults come from (affinity.c)
  * @go_cpu: CPU to move to when it joins, or -1
  * @away: faults from CPUs without a lane, less those from this lane's CPU
  */
@@ -325,7 +325,7 @@ static inline u64 dcm_guest_va(const struct dcm_guest *g, u32 gfn)
 	       ((u64)(gfn & (DCM_SPAN_PAGES - 1)) << DCM_PAGE_SHIFT);
 }
 
-/* Of @nr pages in the same 64 KiB, those that are not holes. */
+/* Which of @nr pages in the same 64 KiB are not holes? Bits, counted from @gfn. */
 static inline u16 dcm_guest_pages(const struct dcm_guest *g, u32 gfn, u32 nr)
 {
 	u16 hole = READ_ONCE(g->hole[gfn >> 4]);
@@ -341,13 +341,13 @@ static inline u16 dcm_guest_mask(const struct dcm_guest *g, u32 gfn,
 	return dcm_guest_pages(g, gfn, 1u << order);
 }
 
-/* From @gfn on, the pages of [@gfn, @end) that are in the same 64 KiB. */
+/* How many pages of [@gfn, @end) are in the same 64 KiB as @gfn. */
 static inline u32 dcm_guest_piece(u32 gfn, u32 end)
 {
 	return min(end - gfn, DCM_BLOCK_MAX - (gfn & (DCM_BLOCK_MAX - 1)));
 }
 
-/* Single pages of this span are being mapped, or unmapped. */
+/* Note that single pages of this span are mapped or unmapped: no huge page any more. */
 static inline void dcm_guest_small(struct dcm_guest *g, u32 gfn)
 {
 	u8 *small = &g->small[gfn >> DCM_SPAN_SHIFT];

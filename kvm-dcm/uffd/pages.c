@@ -57,8 +57,9 @@ int dcm_pages_copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 
 		/*
 		 * ENOENT: the run spans two VMAs, as after mprotect() of a
-		 * part; or, for one page, there is none. EEXIST should not
-		 * happen; if it does, the page is there.
+		 * part; or, for one page, no VMA has it. EEXIST should not
+		 * happen; if it does, a page is mapped already. Try the
+		 * pages one by one.
 		 */
 		if (n > 1 && (err == -ENOENT || err == -EEXIST)) {
 			unsigned int k;
@@ -79,7 +80,7 @@ int dcm_pages_copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 	return 0;
 }
 
-/* Collect the bytes of the pages left unmapped in the block's frame. */
+/* Move the bytes of hidden pages from their own frames to the block's frame. */
 void dcm_pages_collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
 			   char *dst)
 {

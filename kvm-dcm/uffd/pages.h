@@ -21,7 +21,7 @@ static inline bool dcm_mask_next_run(u16 mask, unsigned int *i, unsigned int *n)
 }
 
 /**
- * dcm_pages_drop_add() - add pages under @mask to the ranges one call drops
+ * dcm_pages_drop_add() - add pages under @mask to the ranges that one call drops
  * @l: caller's lane, whose @iov has the ranges
  * @va: address of the block
  * @nr: in and out: ranges in @iov
@@ -39,16 +39,16 @@ void dcm_pages_take_out(struct dcm_pg_lane *l, u64 va, u16 mask);
  * @mode: DCM_UFFD_*
  * @done: pages that are mapped are added here
  *
- * Return: 0, or a negative errno: the pages in *@done are mapped all the same.
+ * Return: 0, or a negative errno; in both cases the pages in *@done are mapped.
  */
 int dcm_pages_copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 		      unsigned int mode, u16 *done);
 
 /**
- * dcm_pages_collect_hidden() - give up pages that were left unmapped
+ * dcm_pages_collect_hidden() - free the frames of hidden pages, as their block leaves
  * @gfn: head of the block
- * @hidden: those pages (sample.c)
- * @dst: the block's frame, which gets their bytes; %NULL: nobody needs them
+ * @hidden: the pages that were left unmapped (sample.c)
+ * @dst: the block's frame, to copy their bytes to; %NULL: the bytes are not needed
  */
 void dcm_pages_collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
 			      char *dst);

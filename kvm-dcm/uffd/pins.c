@@ -2,12 +2,12 @@
 /*
  * pins.c - pages that must not be unmapped
  *
- * A byte for each page: how often it is pinned, and two flags: its mapping may
- * not be read just now (the pager could not copy its bytes), or a system call
- * is about to replace the mapping. An eviction looks at the byte after it has
- * announced itself (unmap_seq), and the thread that sets the byte waits for
- * evictions that may not have seen it. I/O that the program does not announce
- * needs none of this: UFFDIO_MOVE refuses the pages it has pinned.
+ * Each page has a byte: how often it is pinned, and two flags. %DCM_PIN_HELD: the
+ * mapping may not be read just now, so the pager could not copy its bytes.
+ * %DCM_PIN_CALL: a system call is about to replace the mapping. An eviction looks at
+ * the byte after it has announced itself (unmap_seq), and the thread that sets the byte
+ * waits for evictions that may not have seen it. Pages that the kernel pins for I/O
+ * need no byte here: UFFDIO_MOVE refuses them.
  *
  * Locking: the guest's lock for changes.
  */
@@ -52,7 +52,7 @@ void dcm_pins_wait(struct dcm_pager *pg)
 	}
 }
 
-/* The first gfn of a range that is all paged, or a negative errno. */
+/* Find the first gfn of a range, all of which must be paged. 0 or a negative errno. */
 static int range_gfn(struct dcm_pager *pg, void *addr, size_t bytes, u64 *gfn)
 {
 	u64 len;
@@ -83,7 +83,7 @@ int dcm_pager_pin(struct dcm_pager *pg, void *addr, size_t bytes)
 	if (!rc)
 		dcm_pins_wait(pg);
 	dcm_thread_leave(&old);
-	/* Bring the pages in, with no lock held. */
+	/* Touch the pages to bring them in, with no lock held. */
 	for (off = 0; !rc && off < bytes; off += DCM_PAGE_SIZE)
 		(void)p[off];
 	return rc;
@@ -145,7 +145,7 @@ void dcm_pins_forget(struct dcm_guest *g, u64 gfn, u64 nr)
 }
 
 /**
- * dcm_pager_hold() - keep the mapped pages of a range mapped; others may come
+ * dcm_pager_hold() - keep the mapped pages of a range mapped; others may still come in
  *
  * For ranges that are about to become unreadable.
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * ranges.c - which addresses are paged, and as which gfn
+ * ranges.c - ranges of paged memory, and the map between addresses and gfns
  *
  * Paged memory is private and anonymous, in one or more ranges. A range
  * takes whole, adjacent 2 MiB spans of gfn space. So a gfn leads to an address
@@ -14,10 +14,10 @@
  *	gfn spans    [  0  ][  1  ][ 2....][  3  ]      '.' holes
  *
  * Locking: @lock for changes. Readers of @range use @seq; the other tables
- * are single words, changed only while no fault on their pages can be taken.
- * Making pages NotDirect goes through dcm_discard() on the discard lane, in the
- * thread that asks, with signals blocked: a handler that touched paged memory
- * would wait for a lane that may wait for a lock this thread holds.
+ * are single words, changed only while no fault on their pages can be taken. Pages
+ * are discarded by dcm_discard() on the discard lane, in the calling thread, with
+ * signals blocked: a signal handler that touched paged memory would wait for a
+ * lane, which may wait for a lock that this thread holds.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -192,7 +192,7 @@ static void page_set_hole(struct dcm_guest *g, u64 gfn, u64 nr, bool hole)
 	}
 }
 
-/* First fit from the end of the last allocation on, then from the start. */
+/* Find free spans: first fit, from the end of the last allocation, then from 0. */
 static bool spans_find(struct dcm_guest *g, u32 want, u32 *first)
 {
 	u32 start = g->next_span, i, run = 0, pass;
@@ -217,7 +217,7 @@ static int range_prepare(struct dcm_pager *pg, u64 va, u64 bytes)
 
 	/* A huge page could not be evicted in pieces. */
 	madvise(p, bytes, MADV_NOHUGEPAGE);
-	/* A child would share frames, which copy-on-write then doubles. */
+	/* Else fork() would share pages, and copy-on-write would double them. */
 	if (madvise(p, bytes, MADV_DONTFORK) ||
 	    madvise(p, bytes, MADV_DONTNEED))
 		return -errno;
@@ -234,7 +234,7 @@ void dcm_guest_renew(struct dcm_pager *pg, u64 va)
 		range_prepare(pg, va, DCM_PAGE_SIZE);
 }
 
-/* Holes of an existing range become paged again. */
+/* Make holes of an existing range paged memory again. */
 static int range_refill(struct dcm_pager *pg, struct dcm_range *r, u64 va,
 			 u64 nr)
 {
@@ -260,7 +260,7 @@ static int range_refill(struct dcm_pager *pg, struct dcm_range *r, u64 va,
  * dcm_guest_add() - put mapped anonymous memory under the pager
  * @va: first byte
  * @nr: pages
- * @mapped: dcm_guest_free() is to unmap it
+ * @mapped: dcm_guest_free() should unmap it
  */
 int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 {
@@ -321,8 +321,8 @@ out:
 }
 
 /*
- * On the discard lane. The caller has blocked signals, and its stack is not
- * paged memory.
+ * Discard pages, on the discard lane. The caller has blocked signals, and its stack is
+ * not paged memory.
  */
 static void pages_discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 {
@@ -340,7 +340,7 @@ static void pages_discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 	pthread_mutex_unlock(&pg->discard_lock);
 }
 
-/** dcm_guest_discard() - paged pages of a range read as zero from now on */
+/** dcm_guest_discard() - make all paged memory of a range read as zero */
 void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr)
 {
 	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn;
@@ -352,10 +352,10 @@ void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr)
 }
 
 /**
- * dcm_guest_hint() - what the owner of paged pages knows about their use
+ * dcm_guest_hint() - pass a hint about the use of paged memory to the core
  * @pg: the pager
  * @va: first byte
- * @bytes: how many; what is not paged is passed over
+ * @bytes: how many; memory that is not paged is skipped
  * @what: the hint
  *
  * On the discard lane, as pages_discard().
@@ -376,8 +376,8 @@ void dcm_guest_hint(struct dcm_pager *pg, u64 va, u64 bytes, enum dcm_hint what)
 }
 
 /*
- * Range @i has no page left. Its gfns are NotDirect and never written, as at
- * first, and may be used again.
+ * Remove range @i, which has no page left. Its gfns are NotDirect and never written, as
+ * at first, and may be used for another range.
  */
 static void range_drop(struct dcm_guest *g, u32 i)
 {
@@ -394,8 +394,8 @@ static void range_drop(struct dcm_guest *g, u32 i)
 }
 
 /*
- * The pages of one part are no longer paged. The core forgets them; whatever
- * is mapped there stays, because they are holes by then.
+ * Stop paging the pages of one part: make them holes, then discard them in the core.
+ * Holes are not unmapped, so whatever is mapped at these addresses stays.
  */
 static void pages_forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
 {
@@ -438,8 +438,8 @@ int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr)
 }
 
 /*
- * Did a call that failed unmap this? Before Linux 6.17 mremap() unmaps its
- * target before it checks whether it can map there.
+ * Has a system call that failed unmapped this range? Before Linux 6.17 mremap() unmaps
+ * its target before it checks whether it can map there.
  */
 static bool range_is_unmapped(u64 va, u64 bytes)
 {
@@ -465,7 +465,7 @@ long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
 	u64 end = va + (nr << DCM_PAGE_SHIFT), at, len, gfn;
 	long rc;
 
-	/* Or an access to lost memory could map a file there (lost.c). */
+	/* So that no access to lost memory maps a file there meanwhile (lost.c). */
 	pthread_mutex_lock(&pg->lost_lock);
 	pthread_mutex_lock(&g->lock);
 	for (at = va; (at = dcm_guest_next(g, at, end, &len, &gfn)), len;

@@ -9,12 +9,11 @@
  * the page is used. One page in sixteen is a fair sample over many blocks, and
  * costs at most one fault a block.
  *
- * The pages are in a hash of one-line buckets, by 64 KiB group, so that one
- * look finds all such pages of a block. If a bucket is full, no sample is
+ * The pages are in a hash table with buckets of one cache line, hashed by 64 KiB, so
+ * that one look finds all such pages of a block. If a bucket is full, no sample is
  * taken. Nothing is allocated.
  *
- * Pages whose touches are all to be seen (core/reuse.c) are here too, while they
- * are hidden.
+ * Pages of the core's sample (core/reuse.c) are here too, while they are hidden.
  *
  * Locking: one spinlock a bucket. Only the lane that has set a block BUSY
  * changes the entries of its pages.

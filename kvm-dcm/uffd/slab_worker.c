@@ -2,16 +2,16 @@
 /*
  * slab_worker.c - the thread that attaches, moves and loses slabs, and balances
  *
- * client/slab_worker.c says what is to be done about each slab; this thread has
- * the core do it, on a lane of its own.
+ * client/slab_worker.c decides what to do about each slab; this thread calls the
+ * core for it, on a lane of its own.
  *
- * The thread also balances: after a budget change, and ten times a second what
- * fault threads left over. It brings in what hints have named, on the same lane
- * (core/ahead.c), hides pages of the core's sample (core/reuse.c), and polls the
- * discard lane for I/O that callers
- * of discard and sync did not wait for.
+ * The thread also evicts until the budget holds (dcm_balance()): after a budget change,
+ * and ten times a second if fault threads have left something over. It brings in pages
+ * that hints have named, on the same lane (core/ahead.c), hides pages of the core's
+ * sample (core/reuse.c), and polls the discard lane for I/O that callers of discard and
+ * sync did not wait for.
  *
- * Locking: none beside client/slab_worker.c's.
+ * Locking: only that of client/slab_worker.c.
  */
 #include <errno.h>
 #include <poll.h>
@@ -30,9 +30,9 @@
 #define MOVE_STEPS 64u
 
 /**
- * struct pager_slab - a slab of libdcm's
- * @cursor: of dcm_extent_drain()
- * @filled: cursor of dcm_extent_fill()
+ * struct pager_slab - libdcm's record of a slab
+ * @cursor: @cursor of dcm_extent_drain()
+ * @filled: @cursor of dcm_extent_fill()
  */
 struct pager_slab {
 	struct dcm_slab_record record;
@@ -88,8 +88,8 @@ static int slab_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 }
 
 /*
- * Whether a GC worker uses the extent where it is (gc_pages.c): until the GC
- * command ends, which its time limit bounds.
+ * Is a page of the extent frozen, as a GC worker uses its slab (gc_pages.c)? That ends
+ * with the GC command, at the latest at its time limit.
  */
 static bool slab_held(struct dcm_slab_worker *w, u32 extent)
 {
@@ -148,7 +148,7 @@ static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 		      DCM_FILL_PASS_MS :
 		      dcm_extent_fill(l->core, r->extent, &s->filled);
 	smp_store_release(&l->fault_seq, l->fault_seq + 1);
-	/* a pass has ended, and pages had to be left: a donor may be silent */
+	/* a pass has ended but could not copy all pages: a donor may be silent */
 	return err == -EAGAIN && !s->filled && !dcm_pending(l->core) ?
 		       DCM_FILL_PASS_MS :
 								       err;
@@ -194,7 +194,7 @@ static const struct dcm_slab_worker_ops worker_ops = {
 
 /* ---- callbacks, in the client's thread ---- */
 
-/* In the lane's thread. */
+/* dcm_client_ops.fenced, called in the lane's thread. */
 static void lane_fenced(void *arg, u32 lane, u32 donor)
 {
 	struct dcm_pager *pg = pager_of_worker(arg);
@@ -228,8 +228,8 @@ static void illegal_log(struct dcm_pager *pg)
 }
 
 /*
- * The discard lane has no thread: callers of discard and sync poll it, and
- * leave what is not done by then. True: poll again.
+ * Poll the discard lane, which has no thread: callers of discard and sync poll it, but
+ * return before all its I/O has ended. True: poll again.
  */
 static bool discard_lane_poll(struct dcm_pager *pg)
 {
@@ -246,13 +246,13 @@ static bool discard_lane_poll(struct dcm_pager *pg)
 	return more;
 }
 
-/* Bring in what hints have named. Returns as dcm_ahead(). */
+/* Bring in pages that hints have named. Returns as dcm_ahead(). */
 static int ahead_step(struct dcm_pager *pg)
 {
 	struct dcm_pg_lane *l = worker_lane(pg);
 	int again;
 
-	/* Pairs with lanes_wait() in gc_pages.c: what is frozen then stays away. */
+	/* Pairs with lanes_wait() in gc_pages.c: frozen pages are not brought in. */
 	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
 	again = dcm_ahead(l->core);
 	smp_store_release(&l->fault_seq, l->fault_seq + 1);
@@ -276,7 +276,7 @@ static void *worker_main(void *arg)
 		again = dcm_slab_worker_round(&pg->slabs);
 		illegal_log(pg);
 		dcm_page_sums_log(pg, dcm_now_ns());
-		/* a write-back that has ended makes room for the next one */
+		/* dcm_poll() ends write-backs, which makes room for the next ones */
 		for (i = 0; i < BALANCE_MAX &&
 			    (dcm_balance(l->core) || dcm_poll(l->core));
 		     i++)
@@ -311,7 +311,7 @@ static void *worker_main(void *arg)
 int dcm_pg_worker_init(struct dcm_pager *pg, u64 nr_pages)
 {
 	snprintf(pg->name, sizeof(pg->name), "VM %s", pg->cfg.name);
-	/* an extent has at least a span */
+	/* an extent is at least as large as a span */
 	return dcm_slab_worker_init(&pg->slabs, &worker_ops, pg->name,
 				    pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS ?
 					    "raise SIGBUS" :

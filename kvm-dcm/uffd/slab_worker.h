@@ -7,7 +7,7 @@
 
 #include "pager.h"
 
-/* Their argument is pg->slabs. */
+/* The pager's callbacks for the client; their argument is &pg->slabs. */
 extern const struct dcm_client_ops dcm_pg_client_ops;
 
 /* Before the client is started. */

@@ -2,7 +2,7 @@
 /*
  * status.c - a pager's figures as one JSON object
  *
- * What dcmctl shows of a VM: budget and direct memory, faults, latencies, block
+ * dcmctl shows from it: budget and direct memory, faults, latencies, block
  * sizes, donors, lanes, address ranges, and every counter by its name. A new
  * figure that is not a counter of the core is added here.
  *
@@ -55,7 +55,7 @@ static json_t *buckets_json(const struct dcm_hist *h)
 	return a;
 }
 
-/* Buckets that are not empty: [evicted since, pages]. */
+/* dcm_vm_away() as a list of non-empty buckets: [pages evicted since, fetches]. */
 static json_t *away_json(struct dcm_pager *pg)
 {
 	struct dcm_hist h;
@@ -64,7 +64,7 @@ static json_t *away_json(struct dcm_pager *pg)
 	return buckets_json(&h);
 }
 
-/* Touches that a sample of pages saw: [other pages touched since the last, touches]. */
+/* dcm_vm_reuse(); distances as [other pages touched since the last touch, touches]. */
 static json_t *reuse_json(struct dcm_pager *pg)
 {
 	json_t *o = json_object();
@@ -166,7 +166,7 @@ static json_t *donors_json(struct dcm_pager *pg,
 	return a;
 }
 
-/* All that is known of donors. */
+/* Add the donors' figures to @o. */
 static void donors_put(json_t *o, struct dcm_pager *pg)
 {
 	struct dcm_client_status *st = calloc(1, sizeof(*st));
@@ -193,7 +193,7 @@ static u32 pager_copies(const struct dcm_pager *pg)
 	return dcm_redundancies[READ_ONCE(pg->cfg.redundancy)].copies;
 }
 
-/* Has the extent fewer whole copies than it is to have? */
+/* Has the extent fewer whole copies than it should have? */
 static bool extent_exposed(const struct dcm_pager *pg,
 			   const struct dcm_extent *e)
 {
@@ -202,8 +202,9 @@ static bool extent_exposed(const struct dcm_pager *pg,
 }
 
 /*
- * Count indirect pages: only extents with a slab can have any. An extent that is
- * being filled is not among the exposed ones: the worker counts it.
+ * The extents with slabs as JSON; also counts indirect pages, which only these can
+ * have, and exposed extents. Extents that are being filled are not counted as exposed
+ * here: the slab worker counts those.
  */
 static json_t *extents_json(struct dcm_pager *pg, u64 *indirect, u32 *exposed)
 {
@@ -228,7 +229,7 @@ static json_t *extents_json(struct dcm_pager *pg, u64 *indirect, u32 *exposed)
 		end = min(gfn + vm->extent_pages, (u64)vm->nr_pages);
 		for (; gfn < end; gfn++) {
 			u32 w = pd_word(pd_of(vm, gfn));
-			/* the state is the head's, other flags the page's */
+			/* the state is in the head, other flags are in the page */
 			u64 head = gfn & ~((1ull << pd_order(w)) - 1);
 
 			*indirect += (w & PD_AT) &&
@@ -279,7 +280,7 @@ static json_t *range_json(const char *what, u64 from, u64 bytes)
 			 (json_int_t)from, "to", (json_int_t)(from + bytes));
 }
 
-/* Address ranges of paged memory, for measuring in /proc/PID/smaps. */
+/* Address ranges of paged memory, for tests that measure it in /proc/PID/smaps. */
 static json_t *ranges_json(struct dcm_pager *pg)
 {
 	json_t *a = json_array();

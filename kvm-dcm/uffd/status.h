@@ -12,7 +12,7 @@
 /* A new reference to the object. */
 json_t *dcm_status_json(struct dcm_pager *pg);
 
-/* The same as text without newline, which the caller frees. */
+/* dcm_status_json() as text without newline, which the caller frees. */
 char *dcm_status_text(struct dcm_pager *pg);
 
 #endif /* DCM_UFFD_STATUS_H */

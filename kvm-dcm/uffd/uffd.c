@@ -8,7 +8,7 @@
  * or vm.unprivileged_userfaultfd. Features newer than 6.1 are probed for, and a
  * flag can turn each off, so that the fallback is tested on any kernel.
  *
- * Every function here restarts what the kernel interrupts (EAGAIN, partial
+ * Every function here continues ioctls that the kernel interrupts (EAGAIN, partial
  * copies), so that a caller sees success or failure only.
  */
 #include <errno.h>
@@ -46,7 +46,7 @@ static int uffd_open_fd(int *why)
 	return fd;
 }
 
-/* A descriptor that has asked for its features can't be used afterwards. */
+/* Ask for features, on a descriptor of its own: it can't be used afterwards. */
 static int features_probe(u64 *features, int *why)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -61,7 +61,7 @@ static int features_probe(u64 *features, int *why)
 	return rc;
 }
 
-/* One flush for many ranges: may we process_madvise() our own memory? */
+/* May this process use process_madvise() on itself: one TLB flush for many ranges? */
 static void vector_probe(struct dcm_uffd *u)
 {
 	char *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE,

@@ -2,9 +2,10 @@
 /*
  * unmap.c - the core's operations that take pages out of guest memory
  *
- * ops.c has the picture. A clean page is copied to a frame, and many are dropped
- * by one call with one TLB flush; no thread can write it meanwhile, as its fault
- * would come here and the block is BUSY. A dirty block is moved to a frame by
+ * ops.c has the picture. Clean pages are copied to frames, and many are dropped
+ * by one call with one TLB flush. No thread can write to them meanwhile: they are
+ * write-protected, and the write fault waits as the block is BUSY. A dirty block is
+ * moved to a frame by
  * UFFDIO_MOVE, which refuses pages pinned for I/O. (A clean page pinned for
  * reading does no harm; pinning for writing is a write.) Kernels without MOVE
  * protect, copy and drop; there a device may still write to a page after its
@@ -116,7 +117,7 @@ static void block_unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v,
 	}
 }
 
-/* Large clean blocks: moving beats copying if no frame has memory. */
+/* Dirty blocks are moved; large clean ones too, if no free frame has memory. */
 static bool block_wants_move(struct dcm_pager *pg, const struct dcm_unmap *v)
 {
 	if (!pg->uffd.move)
@@ -137,7 +138,7 @@ void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr)
 	for (i = 0; i < nr; i++, v++) {
 		u16 hidden, mask;
 
-		/* The next victim is no longer in the CPU's cache. */
+		/* The next victim is old, and not in the CPU's cache any more. */
 		if (i + 1 < nr && !v[1].dirty && !v[1].drop)
 			page_prefetch(
 				(char *)dcm_guest_va(&pg->guest, v[1].gfn));
@@ -167,7 +168,7 @@ void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr)
 					     block_unmap_move(l, v, mask);
 		if (v->err == -EBUSY)
 			continue;
-		/* Also if MOVE can't: several mappings, or read-only. */
+		/* Copy also if MOVE can't: the block is in two VMAs, or read-only. */
 		if (v->err)
 			block_unmap_copy(l, v, mask, &nr_iov);
 		v->err = 0;
@@ -181,8 +182,8 @@ void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr)
 }
 
 /*
- * Dirty pages are moved out, which shows whether I/O uses them, and copies of
- * them are mapped write-protected, so that the next write faults.
+ * dcm_ops.copy. Dirty pages are moved to a frame, which fails if I/O uses them. Then
+ * copies of them are mapped write-protected, so that the next write faults.
  */
 void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 {
@@ -218,8 +219,8 @@ void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 }
 
 /*
- * One page, into a frame of its own (sample.c). Not out of a huge page: that would
- * take it apart, and slow down a program that needs no budget.
+ * Move one page into a frame of its own (sample.c). But not out of a huge page: that
+ * would split it, and slow down a program that fits in its budget.
  */
 static int page_hide(struct dcm_pg_lane *l, u32 gfn, bool dirty)
 {
@@ -266,7 +267,7 @@ int dcm_op_hide(struct dcm_lane *lane, u32 gfn, bool dirty)
 	return err;
 }
 
-/* Adjacent pages are dropped by one call, with one TLB flush. */
+/* dcm_ops.discard: drops adjacent pages by one call, with one TLB flush. */
 void dcm_op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	struct dcm_pager *pg = pager_of(lane);
@@ -274,7 +275,7 @@ void dcm_op_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 	u32 end = gfn + nr, n;
 	unsigned int nr_iov = 0;
 
-	/* A huge page that goes as a whole leaves nothing behind. */
+	/* A whole span leaves no page table: it may be a huge page again. */
 	if (nr < DCM_SPAN_PAGES)
 		dcm_guest_small(&pg->guest, gfn);
 	for (; gfn < end; gfn += n) {

@@ -14,9 +14,10 @@
  *	{"cmd":"donor","op":"add","name":S,"address":A,"group":G}
  *						G may be left out
  *
- * {"ok":true,...} or {"ok":false,"error":"one line"}. A thread of its own: a
- * peer that does not read, or too slowly, delays others by SEND_MS at most and
- * is cut off. At most CLIENTS at a time, at most LINE_MAX_BYTES a line.
+ * The answer is {"ok":true,...} or {"ok":false,"error":"one line"}. The socket has a
+ * thread of its own. A peer that reads too slowly, or not at all, delays others by
+ * SEND_MS at most and is disconnected. Limits: CLIENTS peers at a time, and
+ * LINE_MAX_BYTES a line.
  *
  * Locking: none, only the thread uses the connections. Requests take the locks
  * of the parts that they change.
@@ -232,7 +233,7 @@ static json_t *request_answer(struct dcm_pager *pg, const char *line,
 
 /* ---- the socket ---- */
 
-/* Until @end, however little the peer takes at a time: others wait. */
+/* Send it all, or give up at @end: other peers wait meanwhile. */
 static bool client_send(int fd, const char *p, size_t len, u64 end)
 {
 	while (len) {
@@ -268,7 +269,7 @@ static bool client_line(struct dcm_vmsock *s, struct client *c, size_t len,
 	return ok;
 }
 
-/* Returns false if the connection is to be closed. */
+/* Read and answer requests. False: close the connection. */
 static bool client_read(struct dcm_vmsock *s, struct client *c)
 {
 	ssize_t n = recv(c->fd, c->line + c->len, sizeof(c->line) - c->len,
@@ -338,12 +339,12 @@ static void *vmsock_main(void *arg)
 }
 
 /*
- * For root's pagers, below /run, which is root's. It is not /run/kvm-dcm: that
- * belongs to dcm-donord's user, who could put a link in place of the socket.
+ * The directory for root's sockets. It is not in /run/kvm-dcm, which belongs to
+ * dcm-donord's user: that user could put a symbolic link in place of a socket.
  */
 #define DCM_RUNTIME_ROOT "/run/kvm-dcm-host"
 
-/* A directory that no other user can write to. */
+/* Is this a directory that no other user can write to? */
 static bool dir_is_ours(const char *path)
 {
 	struct stat st;
@@ -353,7 +354,7 @@ static bool dir_is_ours(const char *path)
 	       !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* mkdir -p, private: $DCM_RUNTIME_DIR/vm, or the system's default. */
+/* Make the private directory for sockets: $DCM_RUNTIME_DIR/vm, or the default. */
 static int runtime_dir(char *buf, size_t len)
 {
 	const char *d = getenv("DCM_RUNTIME_DIR"), *x;

@@ -17,9 +17,10 @@
  *  - when the lane waited for its CPU while the faulting thread was not running
  *    there: another thread needs that CPU. Every millisecond the lane's waiting
  *    time (schedstat) is compared with the faulting thread's CPU time.
- * After the last two it stays SCHED_OTHER for a while: for the time that was
- * lost, if it had yielded for much longer than that; else for several times as
- * long, longer each time, up to a fifth of a second.
+ * In the last two cases yielding has cost another thread time. Then the lane stays
+ * SCHED_OTHER for a while: for as long as the time that was lost, if it had yielded for
+ * much longer than that; else for several times as long, longer each time, up to a
+ * fifth of a second.
  *
  * Returning takes CAP_SYS_NICE or a nice limit (RLIMIT_NICE) of the process's
  * nice value; without it lanes never yield. Nor do they under seccomp, which
@@ -39,10 +40,10 @@
 #include "affinity.h"
 #include "yield.h"
 
-#define DENSE_NS (1000u * 1000) /* between two faults */
+#define DENSE_NS (1000u * 1000) /* faults are dense if closer to each other than this */
 #define LATE_NS (100u * 1000) /* another thread's fault waited */
 #define CHECK_NS (1000u * 1000)
-#define WORTH 8u /* yielding for this many times the loss was worth it */
+#define WORTH 8u /* yielding was worth it if it lasted 8 times the time that it cost */
 #define HOLD_MAX_NS (200u * 1000 * 1000)
 
 static bool policy_set(int policy)
@@ -58,7 +59,7 @@ static void *policy_try(void *arg)
 	return NULL;
 }
 
-/** dcm_yield_can() - whether a thread may become SCHED_IDLE and return */
+/** dcm_yield_can() - may a thread become SCHED_IDLE, and SCHED_OTHER again? */
 bool dcm_yield_can(void)
 {
 	pthread_t thread;
@@ -71,7 +72,7 @@ bool dcm_yield_can(void)
 	return can;
 }
 
-/* Nanoseconds that this thread was ready to run and did not. */
+/* For how many nanoseconds this thread was ready to run but did not. */
 static bool thread_waited_ns(const struct dcm_yield *p, u64 *ns)
 {
 	char text[80], *end;
@@ -98,7 +99,7 @@ static bool thread_ran_ns(pid_t tid, u64 *ns)
 	return true;
 }
 
-/** dcm_yield_start() - first call, in the lane's thread */
+/** dcm_yield_start() - set up a lane; the first of these calls, in the lane's thread */
 void dcm_yield_start(struct dcm_pg_lane *l)
 {
 	l->yield.schedstat = -1;
@@ -123,7 +124,7 @@ static bool times_mark(struct dcm_yield *p, pid_t tid, u64 now)
 
 static void policy_leave(struct dcm_yield *p)
 {
-	/* Seccomp came since: the lane can't return any more. */
+	/* Seccomp was set since dcm_yield_can(): the lane could not return. */
 	if (prctl(PR_GET_SECCOMP)) {
 		close(p->schedstat);
 		p->schedstat = -1;
@@ -133,7 +134,7 @@ static void policy_leave(struct dcm_yield *p)
 	p->on = false;
 }
 
-/* A fault had to wait, for @lost_ns: return to SCHED_OTHER. */
+/* Yielding has made a thread wait for @lost_ns: return to SCHED_OTHER for a while. */
 static void yield_regret(struct dcm_yield *p, u64 now, u64 lost_ns)
 {
 	if (now - p->since_ns > WORTH * lost_ns)
@@ -146,7 +147,7 @@ static void yield_regret(struct dcm_yield *p, u64 now, u64 lost_ns)
 	policy_leave(p);
 }
 
-/** dcm_yield_may() - whether the lane can yield and has waited long enough */
+/** dcm_yield_may() - can the lane yield, and has it paused long enough? */
 bool dcm_yield_may(const struct dcm_pg_lane *l)
 {
 	return l->yield.schedstat >= 0 && l->yield.seen_ns >= l->yield.until_ns;
@@ -170,7 +171,7 @@ void dcm_yield_be(struct dcm_pg_lane *l, pid_t tid)
 	p->on = policy_set(SCHED_IDLE);
 }
 
-/** dcm_yield_fault() - a fault of @tid was read */
+/** dcm_yield_fault() - a fault of @tid was read: go on yielding? */
 void dcm_yield_fault(struct dcm_pg_lane *l, pid_t tid)
 {
 	struct dcm_yield *p = &l->yield;
@@ -210,7 +211,7 @@ void dcm_yield_fault(struct dcm_pg_lane *l, pid_t tid)
 		yield_regret(p, now, others);
 }
 
-/** dcm_yield_silence() - no fault for DCM_YIELD_MS */
+/** dcm_yield_silence() - there was no fault for DCM_YIELD_MS: stop yielding */
 void dcm_yield_silence(struct dcm_pg_lane *l)
 {
 	if (l->yield.on && l->yield.schedstat >= 0)
