@@ -4,16 +4,15 @@
  *
  * A block is "mapped" for the core when its frames may be in page tables. They
  * get there lazily: the faulting thread maps its page, and the rest of the
- * block around it in the same page tables; other processes that map the file,
- * and KVM, find a mapped block by a fault of their own, which costs no I/O
- * (reveal). unmap.c takes them out again.
+ * block around it in the same page tables. Other processes that map the file,
+ * and KVM, map the page at a fault of their own, which costs no I/O (reveal).
+ * unmap.c takes frames out of all page tables.
  *
- * Code that drops a mapping leaves on the page whether it was touched or
- * written: page tables by their accessed and dirty bits, KVM by those of its
- * own entries. So pages are mapped writable and not young from the start, no
- * first write faults (but in a VMM: dcmfs_vm_guest_ops), and nothing is
- * guessed: a page that the core predicts written (its writable mask) is dirty
- * here only if it was written.
+ * When a mapping is removed, the kernel marks the page as touched or written: from
+ * accessed and dirty bits of page tables, and of KVM's own entries. So pages are mapped
+ * writable and not young from the start. No first write faults (except in a VMM:
+ * dcmfs_vm_guest_ops), and nothing is guessed: a page that the core predicts to be
+ * written (its writable mask) is dirty here only if it was written.
  */
 #include <linux/delay.h>
 #include <linux/highmem.h>
@@ -25,7 +24,7 @@
 #include "dcmfs.h"
 #include "jitter.h"
 
-/* A page that was written only needs PG_dirty. */
+/* Dirtying a page only sets PG_dirty: there is no page cache to account for. */
 const struct address_space_operations dcmfs_aops = {
 	.dirty_folio = noop_dirty_folio,
 };
@@ -45,7 +44,7 @@ void dcmfs_frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 	pd_of(lane->vm, gfn)->frame = (u32)page_to_pfn(page);
 }
 
-/* Give the page to the access this lane serves, if that needs it. */
+/* Lock the page for the access that this lane serves, if that needs it. */
 static void page_hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
@@ -64,8 +63,8 @@ static void page_hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 }
 
 /*
- * Map pages from @addr on. One that is there already is left as it is; without
- * memory for a page table a fault maps the others.
+ * Map pages from @addr on. A page that is mapped already is left as it is. If there is
+ * no memory for a page table the rest stays unmapped, until a fault maps it.
  */
 static void pages_map(struct vm_area_struct *vma, unsigned long addr,
 		      struct page **page, unsigned long nr)
@@ -83,8 +82,8 @@ static void pages_map(struct vm_area_struct *vma, unsigned long addr,
 }
 
 /*
- * Map the pages around the one asked for in the same page table, but not those of
- * which a touch is to be seen: @hidden, and the one of core/reuse.c.
+ * Map the pages around the one asked for in the same page table, but not those whose
+ * next touch should fault: @hidden, and the page of the sample (core/reuse.c).
  */
 static noinline_for_stack void block_map_around(struct dcm_lane *lane, u32 head,
 						unsigned int order, u16 hidden)
@@ -96,7 +95,7 @@ static noinline_for_stack void block_map_around(struct dcm_lane *lane, u32 head,
 	u64 first, end, i;
 	unsigned int n = 0;
 
-	/* Of a span that is not whole, a page is mapped under its lock only. */
+	/* In a span, a page may be mapped only while its folio is locked (huge.c). */
 	if (!a || !a->vmf || dcmfs_huge_there(lane_vm(lane), head))
 		return;
 	vma = a->vmf->vma;
@@ -118,7 +117,7 @@ static noinline_for_stack void block_map_around(struct dcm_lane *lane, u32 head,
 	}
 }
 
-/* The same; a block of one page has none around it. */
+/* As block_map_around(), which has nothing to do for a block of one page. */
 static void pages_map_around(struct dcm_lane *lane, u32 head,
 			     unsigned int order, u16 hidden)
 {
@@ -126,14 +125,14 @@ static void pages_map_around(struct dcm_lane *lane, u32 head,
 		block_map_around(lane, head, order, hidden);
 }
 
-/* Did the READ bring page @i of a block in a page that the guest may have? */
+/* Did the READ put page @i of a block into a frame that the guest can get as it is? */
 static bool page_landed(const struct dcm_fetch *f, unsigned int i)
 {
 	return f->nr && f->io.data != f->buf && i >= f->first &&
 	       i < (u32)f->first + f->nr && !(f->zero & (1u << i));
 }
 
-/* Frames for a block: those that the READ filled, and new ones. */
+/* Collect the frames of a fetched block: those that the READ filled, and new ones. */
 static int frames_gather(struct dcm_lane *lane, struct dcm_fetch *f,
 		  struct page **page)
 {
@@ -154,7 +153,7 @@ static int frames_gather(struct dcm_lane *lane, struct dcm_fetch *f,
 		page[i] = dcmfs_frame_alloc(lane, f->zero & (1u << i));
 		if (!page[i])
 			goto fail;
-		/* The control lane keeps its buffers: copy. */
+		/* The READ landed in a buffer of the control lane: copy it. */
 		if (from && !(f->zero & (1u << i)))
 			copy_highpage(page[i], from);
 	}
@@ -226,7 +225,7 @@ static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
 		atomic_inc(&b->seq);
 		wake_up_all(&b->wait);
 	}
-	/* Threads that wait for their fetch on this lane. */
+	/* Also threads that wait for their fetch on this lane (fault.c). */
 	if (wq_has_sleeper(&dcmfs_lane_of(lane)->wait))
 		wake_up_all(&dcmfs_lane_of(lane)->wait);
 }
@@ -239,7 +238,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		landing_put_under(lane, f);
 	else if (frames_put_under(lane, f))
 		return -ENOMEM;
-	/* Mapping is so fast beside a READ that no clock is read. */
+	/* Mapping takes no time compared to a READ: don't read the clock again. */
 	f->t_there = f->t_read;
 	/* Page tables show what is dirty: nothing is guessed. */
 	f->writable = 0;
@@ -252,7 +251,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	pages_map_around(lane, f->gfn, f->order, f->hidden);
 	if (a && f->nr && a->gfn == f->gfn + f->fault_page)
 		a->major = true;
-	/* The fault that asked for it no longer has this lane: wake it. */
+	/* The thread that asked for it waits without this lane: wake it. */
 	if (f->fault_page < DCM_BLOCK_MAX &&
 	    (!a || a->gfn != f->gfn + f->fault_page))
 		op_wake(lane, f->gfn, 1u << f->order);
@@ -286,8 +285,9 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 }
 
 /*
- * Another mapping of a block that is here, or of one that came while no fault
- * held the mmap lock: give this access its page.
+ * An access to a block that is mapped for the core, but not in this page table: the
+ * fault is of another process, or the block came while no fault held the mmap lock.
+ * Give the access its page.
  */
 static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 {
@@ -304,7 +304,7 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 	return 0;
 }
 
-/* A new span; other runs come block by block. */
+/* Make a new span. Runs of other lengths are refused, and come block by block. */
 static int op_fresh(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
@@ -316,8 +316,8 @@ static int op_fresh(struct dcm_lane *lane, u32 gfn, u32 nr)
 }
 
 /*
- * Its next access finds it as any other that no fault has mapped yet. A span is not
- * taken apart for this.
+ * Unmap one page. The next access to it faults, as on a page that no fault has mapped
+ * yet. A span is not split for this.
  */
 static int op_hide(struct dcm_lane *lane, u32 gfn, bool dirty)
 {
@@ -373,7 +373,7 @@ static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 	dcmfs_chain_free(lane, pfn_to_page(frame), 1u << order);
 }
 
-/* Whether an extent has a slab that takes writes. */
+/* Has an extent a slab that takes writes? */
 static bool extent_served(const struct dcm_vm *core, u32 extent)
 {
 	return READ_ONCE(core->extent[extent].open);
@@ -418,8 +418,8 @@ void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent)
  * @vm: the VM
  * @first: first extent to look at
  *
- * op_want_slab() sets the bit before it looks whether a slab has come
- * meanwhile: an extent that has one is skipped here.
+ * op_want_slab() sets the bit of an extent before it checks that no slab has come
+ * meanwhile, so the bit may be set for an extent that has one: that is skipped here.
  *
  * Return: an extent, or the number of extents if there is none.
  */

@@ -2,8 +2,8 @@
 /*
  * compat.h - differences between kernels and between architectures
  *
- * Debian's 6.12 is tested. For others the types are checked where that is
- * possible, else the version.
+ * Debian's 6.12 is tested. Differences of other kernels are told by the types of
+ * functions where that is possible, else by the version.
  */
 #ifndef DCMFS_COMPAT_H
 #define DCMFS_COMPAT_H
@@ -29,7 +29,7 @@ static inline pgprot_t dcmfs_prot_old(pgprot_t prot)
 #endif
 }
 
-/* An inode's number, which has 64 bits some day after 6.12. */
+/* An inode's number, which has 64 bits in some kernel after 6.12. */
 static inline unsigned long dcmfs_ino(const struct inode *inode)
 {
 	return (unsigned long)inode->i_ino;
@@ -40,8 +40,8 @@ static inline unsigned long dcmfs_ino(const struct inode *inode)
 #endif
 
 /*
- * A name stays until it is removed, though nothing else refers to it. From 6.19
- * the kernel has such names itself.
+ * Make a name that stays until it is removed, though nothing else refers to it. From
+ * 6.19 on the kernel has this function itself.
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 19, 0)
 static inline void d_make_persistent(struct dentry *dentry, struct inode *inode)

@@ -9,7 +9,7 @@
  *	backend.c the core's ops: mapping blocks
  *	unmap.c   the core's ops: unmapping and discarding blocks
  *	frame.c   page frames, their chains, the reserve
- *	huge.c    2 MiB in one page of the host's, until a part of it leaves
+ *	huge.c    spans: 2 MiB in one huge page, until a part of it leaves
  *	slab.c    slabs: attached, moved, lost; I/O on those of this host
  *	link.c    a lane's I/O, and its links to donors
  *	tcp.c     a link that is a socket
@@ -20,15 +20,15 @@
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   requests of the control plane, dcm-hostd
  *	freeze.c    block faults on a range while a GC worker accesses its slabs
- *	spread.c    what a GC worker changed, where a file has copies
+ *	spread.c    copy a GC worker's changes to an extent's other slabs
  *	inspect.c debugfs
  *	jitter.c  delays and failures, for tests
  *	super.c   mount, directories, the module
  *
- * Lock order: mmap_lock or a VMA's lock -> lane -> i_mmap_rwsem, page lock by
- * trylock only -> the core's own. inode lock -> discard lane, which waits for
- * page locks; control -> control lane. A fault waits for a donor without the
- * mmap lock, if it may be retried.
+ * Lock order: mmap_lock or a VMA's lock -> lane -> i_mmap_rwsem, page locks (by
+ * trylock only) -> the core's own. inode lock -> discard lane, which waits for
+ * page locks; control -> control lane. A fault that may be retried drops the mmap lock
+ * before it waits for a donor.
  */
 #ifndef DCMFS_INTERNAL_H
 #define DCMFS_INTERNAL_H
@@ -90,12 +90,13 @@ struct dcmfs_sb {
 };
 
 /**
- * struct dcmfs_access - the access a lane serves
- * @vmf: where to map the pages around it; %NULL once the mmap lock was dropped
- * @gfn: page it needs
- * @want: return the page itself
+ * struct dcmfs_access - the access that a lane serves
+ * @vmf: the fault, to map the pages around its page; %NULL once the mmap lock was
+ *	dropped
+ * @gfn: the page that it needs
+ * @want: return the page in @page
  * @page: out: that page, locked, with a reference
- * @busy: out: another thread has that page locked; with a reference
+ * @busy: out: that page, with a reference, as another thread has it locked
  * @lost: out: its content is lost
  * @major: out: it was fetched
  */
@@ -114,20 +115,20 @@ struct dcmfs_access {
  * @lock: held by the one thread that is in the core with it
  * @core: the core's part
  * @access: the fault it serves, if any
- * @done: I/Os on slabs of this host: complete and not polled
- * @landing: pages a READ goes to, by fetch; if a fetch ends in a loss the next
- *	one uses its pages
- * @landing_nr: how many
+ * @done: I/Os on slabs of this host that are complete but not polled
+ * @landing: by fetch: the frames that its READ lands in; if a fetch ends in a loss the
+ *	next one uses its frames
+ * @landing_nr: by fetch: the number of these frames
  * @spare: frames freed on this lane, kept for its next fetches; a chain
- * @nr_spare: how many
- * @max_spare: at most
- * @link: link to each donor, or %NULL
+ * @nr_spare: number of frames in @spare
+ * @max_spare: the most frames that @spare may have
+ * @link: by donor: the lane's link, or %NULL
  * @links: donors with a link, a bit each
- * @busy: of those, with operations in flight
- * @fresh: of those, which the donor is not known to have accepted yet
+ * @busy: of these: donors with operations in flight on the link
+ * @fresh: of @links: donors that are not known to have accepted the link yet
  * @event: something has arrived on a link
- * @wait: threads that wait for that, without @lock
- * @sealer: what it seals by, in a sealed VM
+ * @wait: threads that wait for @event, without @lock
+ * @sealer: encrypts and decrypts the lane's pages, in a sealed VM
  */
 struct dcmfs_lane {
 	struct mutex lock;
@@ -155,12 +156,12 @@ struct dcmfs_bucket {
 
 /**
  * struct dcmfs_vm_slab - a slab of a VM
- * @ref: the core's part; its id is the donor's
+ * @ref: the core's part; its id is the donor's id of the slab
  * @number: the control plane's number
  * @extent: the extent that has it
- * @file: its memory, on this host; else %NULL
- * @donor: otherwise the donor that has it
- * @broken: its bytes can't be reached any more; DETACH fails, LOST works
+ * @file: if its memory is on this host: the memfd; else %NULL
+ * @donor: if not: the donor that has it
+ * @broken: its bytes can't be reached any more: DETACH fails, only LOST works
  * @next: the VM's next slab
  */
 struct dcmfs_vm_slab {
@@ -178,41 +179,41 @@ struct dcmfs_vm_slab {
  * @inode: the file
  * @opt: its mount's options
  * @core: the core's part
- * @own_bytes: bytes taken for good, counted by its mount; under @control
- * @cipher: with the key that its pages are sealed by; %NULL: they are not. Under
+ * @own_bytes: bytes that it keeps until it ends, counted by its mount; under @control
+ * @cipher: the cipher and key that its pages are sealed with; %NULL: not sealed. Under
  *	@control
- * @sum_secret: what sums start from
+ * @sum_secret: the seed of its pages' sums
  * @lane: lanes; the last is the control lane, for moves and the thread; the one
  *	before it is for discards
  * @nr_lanes: how many in all
  * @bucket: threads that wait for a block
- * @frames: page frames held
- * @reserve: frames for when the host has none
+ * @frames: number of page frames that it has
+ * @reserve: frames to use when the host has none
  * @short_of: frames were taken from the reserve: direct memory must shrink
  * @huge: spans that are pages of 2 MiB, a bit each
- * @huge_lock: guards which frames of spans descriptors refer to, by span
- * @huge_spare: frames to take a span apart when the host has none; a chain
- * @huge_split: spans that were taken apart
+ * @huge_lock: by span: guards descriptors' references to pages of the span
+ * @huge_spare: frames to split a span when the host has none; a chain
+ * @huge_split: how many spans were split
  * @slabs: all slabs; under @control
- * @nr_slabs: how many
- * @kept: sockets that the control plane has left, by donor
- * @ping_at: ticks when donors are to hear of this host again; the thread's
- * @tick_ms: until dcm_reuse_tick() is due; the thread's
- * @note: notes that the control plane has left, by donor
+ * @nr_slabs: number of slabs
+ * @kept: by donor: a socket that the control plane wants kept open
+ * @ping_at: time, in jiffies, of the next ping to donors; the thread's
+ * @tick_ms: time until dcm_reuse_tick() is due; the thread's
+ * @note: by donor: a note that the control plane has left for the next one
  * @control: serializes requests of the control plane
  * @want: extents that need a slab, a bit each
- * @wanted: how many
+ * @wanted: how many extents that are
  * @events: for poll() on @wanted
  * @frozen: blocks whose accesses wait, a bit each; %NULL: there never were any
  * @freezer: the open file that froze them, if any are frozen
- * @thaw_at: if that file was closed: when what it froze is thawed, in jiffies
- * @handed: since then pages have been synced for a worker that may change them
- * @write_counts: of each 64 KiB; %NULL: never asked for
- * @freeze_lock: guards the five, and has pages stay frozen
- * @thread: finishes what faults leave behind, and balances
- * @work: it waits here
- * @kicked: there is something to do
- * @dormant: it sleeps until kicked
+ * @thaw_at: if that file was closed: when its pages are thawed, in jiffies
+ * @handed: since the freeze pages were synced for a worker that may change them
+ * @write_counts: by 64 KiB: write counts; %NULL: never asked for
+ * @freeze_lock: guards the last five; pages stay frozen while it is held
+ * @thread: the VM's thread (memory.c)
+ * @work: the thread waits here
+ * @kicked: the thread has something to do
+ * @dormant: the thread sleeps until kicked
  */
 struct dcmfs_vm {
 	struct inode *inode;
@@ -256,7 +257,7 @@ struct dcmfs_vm {
 
 static inline struct dcmfs_vm *dcmfs_vm_of(const struct inode *inode)
 {
-	/* Pairs with dcmfs_vm_create(): a VM that is seen is set up. */
+	/* Pairs with dcmfs_vm_create(): if we see a VM, it is set up. */
 	return smp_load_acquire((struct dcmfs_vm **)&inode->i_private);
 }
 
@@ -301,7 +302,7 @@ struct page *dcmfs_chain_alloc(struct dcm_lane *lane, unsigned int nr);
 void dcmfs_chain_free(struct dcm_lane *lane, struct page *page,
 		      unsigned int nr);
 
-/* Frames kept for when the host has none. */
+/* The number of frames in the reserve. */
 static inline u32 dcmfs_reserve(const struct dcmfs_vm *vm)
 {
 	return DCMFS_RESERVE +
@@ -311,7 +312,7 @@ static inline u32 dcmfs_reserve(const struct dcmfs_vm *vm)
 struct page *dcmfs_plain_alloc(unsigned int nr);
 void dcmfs_plain_free(struct page *page);
 
-/* A frame is one page: there is no head to look for. */
+/* A frame is a page of its own, so it is its folio's head: no look-up. */
 static inline struct folio *dcmfs_frame_folio(struct page *page)
 {
 	return (struct folio *)page;
@@ -346,7 +347,7 @@ static inline u32 dcmfs_span_of(u32 gfn)
 	return gfn / DCMFS_SPAN_PAGES;
 }
 
-/** dcmfs_huge_there() - is there a folio for this page's span? A hint */
+/** dcmfs_huge_there() - has this page's span a folio of 2 MiB? A hint, without locks */
 static inline bool dcmfs_huge_there(const struct dcmfs_vm *vm, u32 gfn)
 {
 	return test_bit(dcmfs_span_of(gfn), vm->huge);
@@ -411,7 +412,7 @@ static inline unsigned long dcmfs_late_ticks(u32 late_ms)
 /**
  * struct dcmfs_pair_maker - makes links over RDMA
  * @owner: its module
- * @open: begin one; owns @end when it succeeds. On failure %NULL and *@err.
+ * @open: begin to make a link; on success it owns @end. On failure %NULL and *@err.
  */
 struct dcmfs_pair_maker {
 	struct module *owner;
@@ -464,7 +465,7 @@ int dcmfs_write_count(struct dcmfs_vm *vm, struct dcmfs_write_count *arg);
 /* freeze.c */
 bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages);
 
-/* Whether accesses to this page must wait. The caller has a lane. */
+/* Must accesses to this page wait? The caller has a lane. */
 static inline bool dcmfs_frozen(const struct dcmfs_vm *vm, u32 gfn)
 {
 	return unlikely(READ_ONCE(vm->freezer)) &&

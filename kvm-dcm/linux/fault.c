@@ -9,13 +9,13 @@
  * is killable, and done without the mmap lock where the fault may be retried:
  * a donor that does not answer must not stop mmap() or other vCPUs' faults.
  *
- * The kernel first asks for an entry of 2 MiB where it has no page table yet and its
- * rules for huge pages allow one: the page is then brought in with its span
- * (huge.c). If it is no page of one, the kernel asks for a single entry.
+ * Where there is no page table yet and the kernel's rules for huge pages allow one, it
+ * first asks for an entry of 2 MiB (->huge_fault): the page is then brought in with its
+ * span (huge.c). If the page is not part of a span, the kernel asks for a single entry.
  *
- * A fault is major if it fetched, whether or not it had to be retried; a fault
- * that makes a page zero, finds it here, or finds that another fault fetches
- * it, is not. A module can't update the cgroup's count of major faults.
+ * A fault is major if it fetched, whether or not it had to be retried. It is not if it
+ * made a page of zeroes, found the page here, or found that another fault fetches
+ * it. A module can't update the cgroup's count of major faults.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -34,10 +34,10 @@
  * @a: the lane's view of it
  * @vm: the VM
  * @vmf: the fault
- * @file: keeps @vm once the mmap lock was dropped, else %NULL
+ * @file: a reference that keeps @vm once the mmap lock was dropped; else %NULL
  * @until: when a thread that can't be killed gives up
- * @stalled_ns: how long it waited for a frame, not counted yet
- * @cause: what for
+ * @stalled_ns: how long it waited for a frame; not counted yet
+ * @cause: the counter to add @stalled_ns to
  * @full: the mount has no memory left for the page's descriptor
  * @span: an entry of 2 MiB is asked for
  */
@@ -54,8 +54,8 @@ struct fault {
 };
 
 /*
- * About to wait: drop the mmap lock if that is allowed. Returns false if the
- * caller must not wait at all.
+ * Prepare to wait: drop the mmap lock if the fault may be retried. False: the fault
+ * must not wait at all.
  */
 static bool fault_may_wait(struct fault *f)
 {
@@ -75,9 +75,10 @@ static bool fault_may_wait(struct fault *f)
 }
 
 /*
- * Killed; or a kernel thread, which can't be. KVM's thread faults ahead for a
- * vCPU and holds the memory meanwhile, so a killed VM would wait for it: it
- * gives up after a while, and the vCPU, if there still is one, faults itself.
+ * Should the fault give up? Yes if the thread was killed; a kernel thread can't be
+ * killed, and gives up after a while. KVM's thread that faults ahead for a vCPU holds
+ * the mm meanwhile, so a killed VM would wait for it; if the vCPU still exists it
+ * faults itself.
  */
 static bool fault_gives_up(const struct fault *f)
 {
@@ -198,7 +199,7 @@ static vm_fault_t fault_lost(struct fault *f)
 		return VM_FAULT_SIGBUS;
 	if (!fault_may_wait(f))
 		return VM_FAULT_RETRY;
-	/* A discard ends the loss, a signal the wait. */
+	/* Look again soon: a discard makes the page usable; a signal ends the wait. */
 	if (!fatal_signal_pending(current))
 		schedule_timeout_killable(HZ / 4);
 	if (fault_gives_up(f))
@@ -231,7 +232,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	r = dcm_fault(lane->core, f->a.gfn,
 		      (write ? DCM_FF_WRITE : 0) |
 			      (f->span ? DCM_FF_SPAN : DCM_FF_ALONE));
-	/* From a slab of this host it has come already. */
+	/* If its slab is on this host, the page has come already: install it. */
 	if (r == DCM_FAULT_PENDING) {
 		f->a.major = true;
 		dcm_poll(lane->core);
@@ -252,7 +253,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 		if (f->full)
 			return fault_full(f);
 	} else if (f->a.busy) {
-		/* Another fault keeps it locked until it has mapped it. */
+		/* Another fault has the page locked until it has mapped it. */
 		ok = fault_may_wait(f);
 		if (ok)
 			ok = !folio_wait_locked_killable(page_folio(f->a.busy));
@@ -292,7 +293,7 @@ static vm_fault_t fault_work(struct fault *f, struct vm_fault *vmf, bool write)
 		cond_resched();
 	if (f->a.busy)
 		fault_drop_busy(f);
-	/* The kernel counts for the thread, and a retried fault as one. */
+	/* The kernel itself counts the thread's faults, a retried one once. */
 	if (f->a.major) {
 		count_vm_event(PGMAJFAULT);
 		r |= VM_FAULT_MAJOR;
@@ -322,7 +323,7 @@ static vm_fault_t fault_serve(struct dcmfs_vm *vm, struct vm_fault *vmf,
 	u64 begin = trace_dcm_fault_enabled() ? ktime_get_ns() : 0;
 	vm_fault_t r;
 
-	/* Single entries would be in the way of one of 2 MiB. */
+	/* For an entry of 2 MiB, map no single entries around the page. */
 	f.a.vmf = span ? NULL : vmf;
 	f.a.gfn = (u32)vmf->pgoff;
 	f.a.want = true;
@@ -364,8 +365,8 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 }
 
 /*
- * Whether a page may be a span's. If it is new, all of the span needs descriptors: a
- * fault adds one chunk.
+ * Is the page in a span, or may its fault make one? If the page is new, add descriptors
+ * for all of the span: the core adds none, and a fault adds only one chunk.
  */
 static bool span_possible(struct dcmfs_vm *vm, u32 gfn)
 {
@@ -390,8 +391,9 @@ static bool span_possible(struct dcmfs_vm *vm, u32 gfn)
 }
 
 /*
- * There is no page table yet. Where this brought a page in, and no span, the kernel
- * must hear of a major fault: it asks once more, and then for a single entry.
+ * A fault where there is no page table yet. If it fetched a page that is not in a span,
+ * the kernel must be told that it was major, so it can't be told to fall back at once:
+ * it faults again, and is then told to use a single entry.
  */
 static vm_fault_t dcmfs_huge_fault(struct vm_fault *vmf, unsigned int order)
 {
@@ -416,9 +418,9 @@ static vm_fault_t dcmfs_huge_fault(struct vm_fault *vmf, unsigned int order)
 }
 
 /*
- * Maps nothing in advance. But without this function the kernel assumes that
- * ->fault needs the mmap lock: each fault would begin under its VMA's lock, be
- * refused, and begin again.
+ * Maps nothing: this function has to exist only because without it the kernel assumes
+ * that ->fault needs the mmap lock; then each fault would begin under its VMA's lock,
+ * be refused, and begin again.
  */
 static vm_fault_t dcmfs_map_pages(struct vm_fault *vmf, pgoff_t start,
 				  pgoff_t end)
@@ -427,8 +429,9 @@ static vm_fault_t dcmfs_map_pages(struct vm_fault *vmf, pgoff_t start,
 }
 
 /*
- * The first write through an entry that a read has made. The page's lock keeps
- * the page from eviction until it is writable; a discarded page has no file.
+ * The first write through a page table entry that a read has made. While the page is
+ * locked it is not evicted, until it is writable. A page that was discarded meanwhile
+ * has no mapping.
  */
 static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
 {
@@ -447,10 +450,10 @@ static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
 }
 
 /*
- * For a process with a guest. On a read, KVM also maps the page writable if the
- * process may write it, and then counts it as dirty: all pages that a guest
- * reads would be written back. So a page that was read is not writable until a
- * write is asked for. Other processes are spared these faults.
+ * For a process with a guest. When a guest reads a page, KVM maps it writable if the
+ * process may write to it, and then counts it as dirty; so all pages that a guest reads
+ * would be written back. Therefore a read maps the page read-only, and the first write
+ * is another fault (dcmfs_mkwrite()). Other processes don't need these faults.
  */
 const struct vm_operations_struct dcmfs_vm_guest_ops = {
 	.fault = dcmfs_fault,

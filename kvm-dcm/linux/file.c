@@ -31,7 +31,7 @@ static int file_mmap(struct file *file, struct vm_area_struct *vma)
 	file_accessed(file);
 	vm_flags_set(vma, VM_MIXEDMAP);
 	vma->vm_page_prot = dcmfs_prot_old(vma->vm_page_prot);
-	/* A VMM has made its VM before: KVM is notified of unmapping here. */
+	/* A process with MMU notifiers is a VMM that has made its VM already. */
 	vma->vm_ops = mm_has_notifiers(vma->vm_mm) ? &dcmfs_vm_guest_ops :
 						     &dcmfs_vm_ops;
 	return 0;
@@ -103,7 +103,7 @@ static int file_resize(struct inode *inode, loff_t size)
 		err = dcmfs_discard(vm, (u64)size >> PAGE_SHIFT,
 				    vm->core->nr_pages -
 					    ((u64)size >> PAGE_SHIFT));
-		/* Killed: undo, or the undiscarded part could come back. */
+		/* Killed half-way: keep the old size, or old pages could reappear. */
 		if (err) {
 			i_size_write(inode, old);
 			return err;

@@ -10,15 +10,15 @@
  * field, and the first page's number is the core's handle.
  *
  * The reserve: memory is freed by evicting, which allocates none. But a fault
- * needs a frame before it has freed one; on a host without a free page it takes
+ * needs a frame before it has freed one. On a host without a free page it takes
  * one from the reserve, and the VM's thread evicts until the reserve is full
- * again. So does a fault that finds no descriptors; their pages are the only
- * others that stay for long.
+ * again. A fault that needs a page for descriptors does the same; such pages are the
+ * only others that stay for long.
  *
- * A lane keeps frames it evicts for its next fetches, up to a block's worth:
- * the kernel's allocator and the cgroup's accounts see only the difference.
- * Such a frame stays charged to the first thread that needed it. The reserve is
- * filled before.
+ * A lane keeps frames that it evicts for its next fetches, up to a block's worth, which
+ * saves calls of the kernel's allocator and of the cgroup's accounting. Such a frame
+ * stays charged to the first thread that needed it. Frames go to the reserve first,
+ * until that is full.
  *
  * Invariant: between dcmfs_frame_alloc() and _free() the VM holds one
  * reference; any other belongs to a mapping or to I/O.
@@ -61,7 +61,7 @@ static struct page *page_new(struct dcmfs_vm *vm)
 	return page;
 }
 
-/* The core's handle has 32 bits: 16 TiB of host memory. */
+/* Refuse a page beyond 16 TiB of host memory: the core's handle has 32 bits. */
 static struct page *page_within(struct page *page)
 {
 	if (!page || likely(page_to_pfn(page) < DCM_NIL))
@@ -110,7 +110,7 @@ struct page *dcmfs_frame_alloc(struct dcm_lane *lane, bool zero)
 	return page;
 }
 
-/** dcmfs_frame_must() - allocate a frame, however long it takes */
+/** dcmfs_frame_must() - allocate a frame; waits until there is one */
 struct page *dcmfs_frame_must(struct dcm_lane *lane)
 {
 	struct page *page;
@@ -121,7 +121,7 @@ struct page *dcmfs_frame_must(struct dcm_lane *lane)
 }
 
 /**
- * dcmfs_frame_used() - take accessed and dirty marks off a frame
+ * dcmfs_frame_used() - read and clear a frame's accessed and dirty marks
  * @page: mapped nowhere, locked
  * @touched: out: it was accessed
  *
@@ -152,7 +152,8 @@ bool dcmfs_frame_used(struct page *page, bool *touched)
  * @lane: the lane
  * @page: the frame
  *
- * Not mapped any more. If I/O still holds it, it is freed after that.
+ * The frame is not mapped any more. If I/O still has a reference, it is freed when that
+ * is dropped.
  */
 void dcmfs_frame_free(struct dcm_lane *lane, struct page *page)
 {
@@ -263,10 +264,10 @@ void dcmfs_chain_free(struct dcm_lane *lane, struct page *page, unsigned int nr)
 }
 
 /**
- * dcmfs_plain_alloc() - a chain of frames that no lane has
+ * dcmfs_plain_alloc() - allocate a chain of pages without a lane
  * @nr: how many
  *
- * They are not taken from the reserve, and do not count as the VM's.
+ * They are not taken from the reserve, and are not counted in dcmfs_vm.frames.
  *
  * Return: the first frame, or %NULL.
  */
@@ -289,7 +290,7 @@ struct page *dcmfs_plain_alloc(unsigned int nr)
 	return first;
 }
 
-/** dcmfs_plain_free() - free such a chain, or %NULL */
+/** dcmfs_plain_free() - free a chain of dcmfs_plain_alloc(), or %NULL */
 void dcmfs_plain_free(struct page *page)
 {
 	while (page) {

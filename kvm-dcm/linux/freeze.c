@@ -12,18 +12,19 @@
  *	spread, or reverted, where there are copies: spread.c
  *	release: bits cleared, faults retry, and fetch the donor's result
  *
- * A fault looks at the bits when it has its lane, and the thread that sets them
- * takes every lane for a moment: one sees the other. A page that was handed
- * over before that and is not in its page table yet is locked: syncing finds
- * it busy, and retries. Syncing unmaps mapped pages.
+ * A fault looks at the bits while it holds its lane, and the thread that sets them
+ * takes every lane for a moment: so either the fault sees the bits, or the thread waits
+ * for the fault. A fault may have its page already, but not have put it into the page
+ * table: then the page is locked, and syncing finds it busy, and retries. Syncing
+ * unmaps mapped pages.
  *
- * Frozen pages belong to one open file, and are thawed when that is closed: a
- * control plane that is killed holds up no access for long. Nobody knows then what a
- * worker has done to them, so where there are copies it is reverted first. The worker
- * goes on until its donor hears that the control plane is gone, so pages that it may
- * change stay frozen for GRACE more: an access could change them too, and one of the
- * two changes would be lost. While a page of an extent is frozen, its pages are not
- * moved off its slab, nor copied (slab.c).
+ * Frozen pages belong to one open file, and are thawed when that is closed, so that a
+ * control plane that is killed does not block accesses for long. Nobody knows then
+ * which pages a worker has changed, so where there are copies they are reverted first.
+ * The worker goes on until its donor notices that the control plane is gone, so pages
+ * that it may change stay frozen for another GRACE: an access could change them too,
+ * and one of the two changes would be lost. While a page of an extent is frozen, the
+ * extent is neither moved off a slab nor filled (slab.c).
  *
  * A file is sparse: syncing adds descriptors for pages that never had any, as
  * a fault does. It is done step by step under the discard lane, so that they
@@ -37,12 +38,12 @@
 
 #include "dcmfs.h"
 
-#define STEP_PAGES	4096u /* synced before other threads get the lane */
-#define BUSY_TRIES	200u /* a page in use by I/O: mostly for a moment only */
-/* A donor ends a worker some ms after its host's end. */
+#define STEP_PAGES	4096u /* pages synced before other threads get the lane */
+#define BUSY_TRIES	200u /* tries for a page that I/O uses, mostly for a moment */
+/* A donor ends a worker some ms after the host's connection has ended. */
 #define GRACE		(HZ * 3 / 10)
 
-/* Freezes in place of a file that was closed, during GRACE. */
+/* dcmfs_vm.freezer during GRACE, when the file was closed. */
 #define NO_FILE		((const struct file *)1)
 
 static_assert(STEP_PAGES % DCM_PDS_PAGES == 0, "steps are whole chunks");
@@ -52,7 +53,7 @@ static u64 freeze_bits(const struct dcmfs_vm *vm)
 	return DIV_ROUND_UP(vm->core->nr_pages, DCM_BLOCK_MAX);
 }
 
-/** dcmfs_extent_frozen() - is a page of it frozen? The caller has a lane */
+/** dcmfs_extent_frozen() - is a page of an extent frozen? The caller has a lane */
 bool dcmfs_extent_frozen(const struct dcmfs_vm *vm, u32 extent)
 {
 	unsigned long first = (unsigned long)extent *
@@ -64,7 +65,7 @@ bool dcmfs_extent_frozen(const struct dcmfs_vm *vm, u32 extent)
 	       find_next_bit(vm->frozen, end, first) < end;
 }
 
-/* Release all. Under the mutex. Waiting threads look again. */
+/* Thaw all pages, and wake the threads that wait for them. Under freeze_lock. */
 static void pages_thaw(struct dcmfs_vm *vm)
 {
 	u32 i;
@@ -98,12 +99,12 @@ static void freeze_end(struct dcmfs_vm *vm, const struct file *file,
 }
 
 /**
- * dcmfs_thaw_due() - thaw what a file that was closed has frozen, if it is time
+ * dcmfs_thaw_due() - if the freezing file was closed, thaw its pages once GRACE is over
  * @vm: the VM
  *
- * Called by the VM's thread, which must not wait for the mutex.
+ * Called by the VM's thread, which must not wait for freeze_lock.
  *
- * Return: whether to call it again soon.
+ * Return: true: call it again soon.
  */
 bool dcmfs_thaw_due(struct dcmfs_vm *vm)
 {
@@ -137,7 +138,7 @@ static int lanes_pass(struct dcmfs_vm *vm)
 	return 0;
 }
 
-/** dcmfs_range_good() - whether a range is whole blocks of the file */
+/** dcmfs_range_good() - is a range whole blocks, inside the file? */
 bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages)
 {
 	return pages && first < vm->core->nr_pages &&
@@ -146,10 +147,10 @@ bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages)
 }
 
 /**
- * dcmfs_freeze() - make accesses to a range wait; or let all go on
+ * dcmfs_freeze() - make accesses to a range wait; or thaw everything
  * @vm: the VM
- * @file: the open file that freezes
- * @r: the range; empty: release all
+ * @file: the open file that asks
+ * @r: the range to freeze; empty: thaw all that @file has frozen
  *
  * Return: 0, or a negative errno; see struct dcmfs_range.
  */
@@ -168,7 +169,7 @@ int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 		return -EINVAL;
 	if (mutex_lock_killable(&vm->freeze_lock))
 		return -EINTR;
-	/* Pages that a closed file froze become the next file's. */
+	/* Pages of a file that was closed (NO_FILE) become the next file's. */
 	if (vm->freezer && vm->freezer != file && vm->freezer != NO_FILE)
 		err = -EBUSY;
 	/* Allocated once, a bit for 64 KiB. */
@@ -191,7 +192,7 @@ int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 	return err;
 }
 
-/* Add descriptors for a part; under a lane, so that they stay. */
+/* Add missing descriptors of a part; the caller has a lane, so that they stay. */
 static int chunks_make(struct dcmfs_vm *vm, u64 first, u64 end)
 {
 	u64 gfn;
@@ -250,7 +251,7 @@ int dcmfs_sync(struct dcmfs_vm *vm, struct dcmfs_range *r)
 		u64 from = gfn, to = from - from % STEP_PAGES + STEP_PAGES;
 		int err = sync_step(vm, &gfn, min(end, to), keep, until);
 
-		/* Start at the block again: what is done costs little. */
+		/* Go on at the block's first page: pages that are done cost little. */
 		r->first = round_down(gfn, DCM_BLOCK_MAX);
 		r->pages = end - r->first;
 		if (gfn != from)
@@ -294,7 +295,7 @@ int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r)
 	while (gfn < end && done) {
 		u64 n = min_t(u64, end - gfn, STEP_PAGES - gfn % STEP_PAGES);
 
-		/* these look at no page */
+		/* FETCH and FORGET only change the queue: do all at once */
 		if (queue)
 			n = end - gfn;
 		if (mutex_lock_killable(&lane->lock))

@@ -1,42 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * huge.c - 2 MiB of memory in one page of the host's: a span
+ * huge.c - spans: an aligned 2 MiB of a file in one huge page (a folio of 512 pages)
  *
- * A guest that fits its budget should run as on the host's own memory, which would
- * come in huge pages: one fault and one KVM exit for 512 pages, and page tables of
- * one level less in both. So a first touch brings in the whole aligned 2 MiB where
- * the kernel would do so (THP), while the budget has room (core/fresh.c). The
- * papers have no such thing.
+ * A guest that fits in its budget should run as fast as on ordinary memory of the
+ * host, which would come in huge pages: one fault and one KVM exit for 512 pages, and
+ * page tables of one level less in both. So a first touch brings in the whole aligned
+ * 2 MiB where the kernel would do so (THP), while the budget has room (core/fresh.c).
+ * The papers have no such thing.
  *
- *	first touch --> whole: one folio of 512 pages, one entry (PMD) each
- *	                process, and so one of KVM's
- *	whole --> apart: a block of it is to leave, or a part is discarded. The
+ *	first touch --> whole: one folio of 512 pages; in each process one entry
+ *	                (PMD), and so one entry in KVM
+ *	whole --> split: a block of it has to leave, or a part is discarded. The
  *	                bytes are copied to 512 frames; the folio is freed
  *	whole --> gone: all of it is discarded
  *
- * The kernel exports nothing to take a folio apart in place. Memory of a folio that was
- * taken apart stays so until it is discarded, as a module can't remove the page table.
+ * The kernel exports no function that splits a folio in place. Memory that was split
+ * stays so until it is discarded, as a module can't remove the page table.
  *
  * The entry is made as a driver's for device memory is (vmf_insert_pfn_pmd()): in
- * mappings like these the kernel drops no reference when it drops a huge entry. So
- * such an entry counts for nothing, no mark says what was written, and all of a
- * span is dirty: it is new, and no donor has any of it. Pages that are zero when
- * they leave cost no donor anything. A process whose mapping is not aligned gets
- * single entries of the same pages.
+ * mappings like these the kernel drops no reference when it removes a huge entry. So
+ * the entry holds no reference, and no mark tells which pages were written: all of a
+ * span counts as dirty. That is right, as it is new, and no donor has any of it. Pages
+ * that are all zero when they leave need no donor. A process whose mapping is not
+ * aligned gets single entries for the same pages.
  *
- * A span is taken apart to free memory, and needs 2 MiB for it. So a file that has
- * spans keeps as many frames in a spare, without which no new span is made; on a
- * host without a free page one span can still be taken apart, and evicting its
- * pages frees memory. The frames are charged to the cgroup that the span was.
+ * A span is split to free memory, but that takes 2 MiB. So a file that has spans keeps
+ * 512 frames in a spare, without which no new span is made. On a host without a free
+ * page one span can still be split then, and evicting its pages frees memory. The
+ * frames are charged to the cgroup that the span was charged to.
  *
- * A part of a span that I/O uses can't be copied. If another part is discarded it
- * is no longer whole (@private < 512 pages), gets single entries only, and is freed
- * with its last page, or taken apart later.
+ * While I/O uses a part of a span it can't be split. If another part is discarded
+ * then, the span is no longer whole (@private < 512 pages): it gets single entries
+ * only, and is freed with its last page, or split later.
  *
- * Locking: the folio's lock is held to map any page of it, to take it apart and to
- * discard. A page's descriptor changes from the folio to a frame under huge_lock,
- * though another lane has the block: dcmfs_huge_page() takes its reference under
- * that. A block's own lane may otherwise rely on what it found.
+ * Locking: the folio's lock is held to map any page of it, to split it and to discard.
+ * A split changes the descriptors of all its pages from the folio to frames, even of
+ * blocks that other lanes have BUSY. It does so under huge_lock, under which
+ * dcmfs_huge_page() takes its reference. A descriptor that refers to a frame does not
+ * change while the lane has the block.
  */
 #include <linux/highmem.h>
 #include <linux/memcontrol.h>
@@ -47,7 +48,7 @@
 #include "dcmfs.h"
 #include "jitter.h"
 
-/* The kernel may make room by moving pages, once: a span that is missed stays so. */
+/* Let the kernel compact memory, once: a span that is not made now never will be. */
 #define HUGE_GFP                                                          \
 	(GFP_USER | __GFP_ACCOUNT | __GFP_ZERO | __GFP_NOMEMALLOC |       \
 	 __GFP_NORETRY | __GFP_NOWARN)
@@ -64,13 +65,13 @@ static spinlock_t *huge_lock(struct dcmfs_vm *vm, u32 gfn)
 	return &vm->huge_lock[dcmfs_span_of(gfn) % DCMFS_HUGE_LOCKS];
 }
 
-/* Pages of the folio that descriptors refer to. Under its lock. */
+/* How many pages of the folio descriptors refer to. Under the folio's lock. */
 static u32 huge_left(const struct folio *folio)
 {
 	return (u32)(uintptr_t)folio->private;
 }
 
-/* Does a page's descriptor refer to the folio? Under its lock. */
+/* Does a page's descriptor refer to the folio? Under the folio's lock. */
 static bool huge_has(const struct dcmfs_vm *vm, struct folio *folio, u32 gfn)
 {
 	return pd_of(vm->core, gfn)->frame ==
@@ -83,7 +84,7 @@ static u32 huge_page_gfn(struct folio *folio, const struct page *page)
 }
 
 /**
- * dcmfs_huge_init() - a file has no spans yet
+ * dcmfs_huge_init() - set up a file without spans
  * @vm: the VM, with its core
  *
  * Return: 0, -ENOMEM, or -ENOSPC: more than is left of the mount's metadata=.
@@ -102,7 +103,7 @@ int dcmfs_huge_init(struct dcmfs_vm *vm)
 	return vm->huge ? 0 : -ENOMEM;
 }
 
-/** dcmfs_huge_exit() - the file has no spans any more */
+/** dcmfs_huge_exit() - free the spare and the bitmap; there is no span any more */
 void dcmfs_huge_exit(struct dcmfs_vm *vm)
 {
 	dcmfs_plain_free(vm->huge_spare);
@@ -116,11 +117,12 @@ u32 dcmfs_huge_count(const struct dcmfs_vm *vm)
 }
 
 /**
- * dcmfs_huge_page() - the page of a span, if a page here is one
+ * dcmfs_huge_page() - look a page up in its span
  * @vm: the VM
- * @gfn: a page of a mapped block that the caller's lane has
+ * @gfn: a page of a mapped block that the caller's lane has BUSY
  *
- * Return: it, with a reference; %NULL: it is a frame of its own, and stays one.
+ * Return: the span's page, with a reference; %NULL: the page has a frame of its own,
+ * and keeps it.
  */
 struct page *dcmfs_huge_page(struct dcmfs_vm *vm, u32 gfn)
 {
@@ -138,7 +140,7 @@ struct page *dcmfs_huge_page(struct dcmfs_vm *vm, u32 gfn)
 	return page;
 }
 
-/* Whether accesses to a part of the span must wait. The caller has a lane. */
+/* Must accesses to a part of the span wait? The caller has a lane. */
 static bool span_frozen(const struct dcmfs_vm *vm, u32 gfn)
 {
 	u32 i;
@@ -149,7 +151,7 @@ static bool span_frozen(const struct dcmfs_vm *vm, u32 gfn)
 	return false;
 }
 
-/* Frames to take a span apart when the host has none. */
+/* Has the file its spare, to split a span when the host has no frames? Else make it. */
 static bool spare_there(struct dcmfs_vm *vm)
 {
 	struct page *spare;
@@ -165,11 +167,11 @@ static bool spare_there(struct dcmfs_vm *vm)
 }
 
 /**
- * dcmfs_huge_make() - a new span, all zero
+ * dcmfs_huge_make() - make a new span, all zero
  * @lane: the lane
  * @gfn: its first page; its blocks are BUSY
  *
- * Return: 0, or -ENOMEM: the host has none, or a part of it is frozen.
+ * Return: 0, or -ENOMEM: the host has no huge page, or a part of the span is frozen.
  */
 int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn)
 {
@@ -198,7 +200,7 @@ int dcmfs_huge_make(struct dcm_lane *lane, u32 gfn)
 	return 0;
 }
 
-/* No descriptor refers to it any more. It is locked. */
+/* Free a folio, locked, to which no descriptor refers any more. */
 static void huge_free(struct dcmfs_vm *vm, struct folio *folio)
 {
 	clear_bit(dcmfs_span_of((u32)folio->index), vm->huge);
@@ -210,7 +212,10 @@ static void huge_free(struct dcmfs_vm *vm, struct folio *folio)
 	folio_put(folio);
 }
 
-/* Descriptors refer to @nr pages less of it. It is locked, or the VM ends. */
+/*
+ * Descriptors refer to @nr pages of the folio less: free it with the last one. It is
+ * locked, or the VM ends.
+ */
 static void huge_less(struct dcmfs_vm *vm, struct folio *folio, u32 nr)
 {
 	u32 left = huge_left(folio) - nr;
@@ -226,7 +231,7 @@ static void huge_unmap(struct dcmfs_vm *vm, const struct folio *folio)
 			    DCMFS_SPAN_PAGES, false);
 }
 
-/* Whether a page has never been written, most likely. */
+/* Is the page all zero, so that most likely it was never written? */
 static bool page_is_zero(struct page *page)
 {
 	void *p = kmap_local_page(page);
@@ -236,7 +241,7 @@ static bool page_is_zero(struct page *page)
 	return zero;
 }
 
-/* Copy what descriptors refer to into frames. Returns the frames left over. */
+/* Copy pages that descriptors refer to into frames. Returns the frames left over. */
 static struct page *pages_copy(struct dcmfs_vm *vm, struct folio *folio,
 			       struct page *to)
 {
@@ -255,7 +260,7 @@ static struct page *pages_copy(struct dcmfs_vm *vm, struct folio *folio,
 	return to;
 }
 
-/* Descriptors refer to the frames from now on. */
+/* Make descriptors refer to the frames in place of the folio's pages. */
 static void pages_replace(struct dcm_lane *lane, struct folio *folio,
 			  struct page *at)
 {
@@ -276,7 +281,7 @@ static void pages_replace(struct dcm_lane *lane, struct folio *folio,
 	spin_unlock(huge_lock(vm, gfn));
 }
 
-/* Frames to take a span apart, charged as the span is; the spare; or %NULL. */
+/* Frames to split a span: new ones, charged as the span is; or the spare; or %NULL. */
 static struct page *frames_for(struct dcmfs_vm *vm, struct folio *folio)
 {
 	struct mem_cgroup *group, *was;
@@ -294,7 +299,7 @@ static struct page *frames_for(struct dcmfs_vm *vm, struct folio *folio)
 	return frames ? frames : xchg(&vm->huge_spare, NULL);
 }
 
-/* Take a span apart. It is locked, with the caller's reference. */
+/* Split a span. Its folio is locked, with a reference of the caller's. */
 static int huge_split(struct dcm_lane *lane, struct folio *folio)
 {
 	struct dcmfs_vm *vm = lane_vm(lane);
@@ -308,7 +313,7 @@ static int huge_split(struct dcm_lane *lane, struct folio *folio)
 	dcmfs_jitter(DCMFS_AT_UNMAP);
 	huge_unmap(vm, folio);
 	dcmfs_jitter(DCMFS_AT_UNMAPPED);
-	/* I/O, or an access that just looked a page up. */
+	/* Another reference: of I/O, or of an access that just looked a page up. */
 	if (folio_ref_count(folio) != 2) {
 		if (cmpxchg(&vm->huge_spare, NULL, copies))
 			dcmfs_plain_free(copies);
@@ -324,13 +329,13 @@ static int huge_split(struct dcm_lane *lane, struct folio *folio)
 }
 
 /**
- * dcmfs_huge_apart() - take a span apart, so that a block of it can leave
+ * dcmfs_huge_apart() - split a span, so that a block of it can leave
  * @lane: the lane
  * @gfn: the block's first page; it is BUSY
- * @nr: its pages, some of which may be frames of their own (a span that is not whole)
+ * @nr: its pages; some may have frames of their own (if the span is not whole)
  *
- * Return: 0: all are frames of their own; -EBUSY: I/O uses the span, or it is just
- * being mapped, or the host has no memory.
+ * Return: 0: all pages have frames of their own now; -EBUSY: I/O uses the span, or it
+ * is just being mapped, or the host has no memory.
  */
 int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
@@ -344,7 +349,7 @@ int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn, u32 nr)
 		return 0;
 	folio = page_folio(page);
 	if (folio_trylock(folio)) {
-		/* Another lane may have been faster. */
+		/* No mapping: another lane has split it meanwhile. */
 		err = folio->mapping ? huge_split(lane, folio) : 0;
 		folio_unlock(folio);
 	}
@@ -352,7 +357,7 @@ int dcmfs_huge_apart(struct dcm_lane *lane, u32 gfn, u32 nr)
 	return err;
 }
 
-/* How many of @most pages from @gfn are this folio's, one after another. */
+/* How many pages in a row from @gfn, at most @most, are in this folio. */
 static u32 pages_of(struct dcmfs_vm *vm, struct folio *folio, u32 gfn, u32 most)
 {
 	u32 end = (u32)folio->index + DCMFS_SPAN_PAGES, n = 0;
@@ -362,7 +367,7 @@ static u32 pages_of(struct dcmfs_vm *vm, struct folio *folio, u32 gfn, u32 most)
 	return n;
 }
 
-/* It can't be taken apart: these pages leave it, and it is no longer whole. */
+/* Take these pages out of a span that can't be split: it is no longer whole. */
 static void pages_leave(struct dcmfs_vm *vm, struct folio *folio, u32 gfn,
 			u32 nr)
 {
@@ -377,12 +382,12 @@ static void pages_leave(struct dcmfs_vm *vm, struct folio *folio, u32 gfn,
 }
 
 /**
- * dcmfs_huge_discard() - discard pages that are a span's
+ * dcmfs_huge_discard() - discard pages of a span
  * @lane: the lane
- * @gfn: the first; its block and those after it are BUSY
- * @most: how many are to be discarded
+ * @gfn: the first page; its block and the following ones are BUSY
+ * @most: how many pages should be discarded
  *
- * Return: how many were; 0: the first is a frame of its own. May sleep.
+ * Return: how many were; 0: the first page has a frame of its own. May sleep.
  */
 u32 dcmfs_huge_discard(struct dcm_lane *lane, u32 gfn, u32 most)
 {
@@ -408,7 +413,7 @@ u32 dcmfs_huge_discard(struct dcm_lane *lane, u32 gfn, u32 most)
 	return nr;
 }
 
-/** dcmfs_huge_drop() - the VM ends: one page of a span less */
+/** dcmfs_huge_drop() - drop one page of a span, as the VM ends */
 void dcmfs_huge_drop(struct dcmfs_vm *vm, struct page *page)
 {
 	huge_less(vm, page_folio(page), 1);
@@ -418,7 +423,7 @@ void dcmfs_huge_drop(struct dcmfs_vm *vm, struct page *page)
  * dcmfs_huge_fits() - may a fault be answered with a huge entry?
  * @vmf: the fault
  *
- * Return: whether its mapping has all of the 2 MiB, at an aligned place.
+ * Return: true if its mapping has all of the 2 MiB, at an aligned address.
  */
 bool dcmfs_huge_fits(const struct vm_fault *vmf)
 {
@@ -443,7 +448,7 @@ vm_fault_t dcmfs_huge_map(struct vm_fault *vmf, struct page *page)
 	loff_t size = i_size_read(file_inode(vmf->vma->vm_file));
 	pmd_t there = pmdp_get_lockless(vmf->pmd);
 
-	/* A page table, made since the kernel looked: for what was here before. */
+	/* There is a page table by now, made for earlier pages of this span. */
 	if (!pmd_none(there) && !pmd_leaf(there))
 		return VM_FAULT_FALLBACK;
 	if (huge_left(folio) != DCMFS_SPAN_PAGES ||
@@ -458,7 +463,7 @@ vm_fault_t dcmfs_huge_map(struct vm_fault *vmf, struct page *page)
  * @vmf: the fault
  * @page: its page, of a span, locked
  *
- * The pages around it get entries as well, as those of a block do.
+ * Also maps the span's pages that follow it in the same aligned 64 KiB.
  */
 vm_fault_t dcmfs_huge_map_some(struct vm_fault *vmf, struct page *page)
 {

@@ -40,7 +40,7 @@ static void latencies_show(struct seq_file *m, const struct dcm_vm *core,
 	}
 }
 
-/* Pages that were fetched again, by how many had been evicted since they were. */
+/* dcm_vm_away(): pages fetched, by how many pages were evicted after them. */
 static void away_show(struct seq_file *m, const struct dcm_vm *core,
 		      struct dcm_hist *h)
 {
@@ -53,7 +53,7 @@ static void away_show(struct seq_file *m, const struct dcm_vm *core,
 				   h->bucket[i]);
 }
 
-/* Touches that a sample of pages saw, by how many pages were touched between. */
+/* dcm_vm_reuse(): touches, by how many other pages were touched in between. */
 static void reuse_show(struct seq_file *m, const struct dcm_vm *core,
 		       struct dcm_reuse_stats *st)
 {
@@ -121,7 +121,7 @@ static int page_show(struct seq_file *m, void *v)
 	struct dcmfs_lane *lane;
 	char line[256];
 
-	/* With a lane held no descriptor is taken away. */
+	/* While a lane is held, no descriptors are freed. */
 	lane = dcmfs_control_try(look->vm);
 	if (!lane)
 		return -EINTR;
@@ -189,7 +189,7 @@ void dcmfs_inspect_add(struct dcmfs_vm *vm)
 	debugfs_create_file("page", 0600, vm->debug, vm, &page_fops);
 }
 
-/** dcmfs_inspect_remove() - waits for readers */
+/** dcmfs_inspect_remove() - remove a VM's files; waits for readers */
 void dcmfs_inspect_remove(struct dcmfs_vm *vm)
 {
 	debugfs_remove(vm->debug);

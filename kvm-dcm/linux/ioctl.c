@@ -47,7 +47,7 @@ static long ioc_budget(struct dcmfs_vm *vm, void __user *arg)
 
 	if (copy_from_user(&pages, arg, sizeof(pages)))
 		return -EFAULT;
-	/* The VM's thread changes it temporarily, under this lane. */
+	/* The VM's thread changes the budget for a moment, while it holds this lane. */
 	lane = dcmfs_control_try(vm);
 	if (!lane)
 		return -EINTR;
@@ -229,7 +229,7 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 		return dcmfs_freeze(vm, file, &r);
 	case DCMFS_IOC_SYNC:
 		err = dcmfs_sync(vm, &r);
-		/* the part that is left */
+		/* @r is now the part that is left */
 		if (err != -EINVAL && copy_to_user(arg, &r, sizeof(r)))
 			return -EFAULT;
 		return err;

@@ -2,9 +2,9 @@
 /*
  * jitter.c - random delays and failures, for tests
  *
- * Only in modules built with DCM_JITTER=1. At points that jitter.h names, each
- * between two steps that another thread may come between, a thread yields its
- * CPU or sleeps; and frame allocations fail. Module parameters, which can be
+ * Only in modules built with DCM_JITTER=1. At the points that jitter.h names, where
+ * another thread may do something between two steps, the thread yields its CPU or
+ * sleeps, at random. Frame allocations fail at random. Module parameters, which can be
  * changed at any time:
  *
  *	jitter_delay	chance of a delay at a point, in 1/10000
@@ -73,7 +73,7 @@ void dcmfs_jitter(enum dcmfs_point where)
 	}
 }
 
-/** dcmfs_jitter_fails() - whether to fail a frame allocation */
+/** dcmfs_jitter_fails() - should this frame allocation fail? */
 bool dcmfs_jitter_fails(void)
 {
 	unsigned int chance = READ_ONCE(jitter_fail);

@@ -40,7 +40,7 @@ static inline void dcmfs_jitter(enum dcmfs_point where)
 {
 }
 
-/* Whether a frame allocation is to fail. */
+/* Should this frame allocation fail? */
 static inline bool dcmfs_jitter_fails(void)
 {
 	return false;

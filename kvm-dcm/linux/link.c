@@ -26,14 +26,14 @@
 #include "dcmfs.h"
 #include "jitter.h"
 
-/* A fetch's READ goes to frames that the guest gets as they are. */
+/* Allocate the frames that a fetch's READ lands in; the guest gets them as they are. */
 static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
 {
 	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	struct dcm_fetch *f = io->owner;
 	unsigned int i = (unsigned int)(f - lane->fetch);
 
-	/* Frames of another fetch, which was lost, may be left here. */
+	/* An earlier fetch that ended in a loss may have left its frames here. */
 	if (dl->landing_nr[i] != f->nr)
 		dcmfs_landing_free(lane, i);
 	if (!dl->landing[i])
@@ -115,7 +115,7 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
 			container_of(io->slab, struct dcmfs_vm_slab, ref);
 
 		dcmfs_write_count_add(vm, slab, io, 1);
-		/* The donor has taken it back, and tells dcm-hostd too. */
+		/* The donor has taken the slab back; dcm-hostd is told by the donor. */
 		if (io->status == -ESTALE)
 			dcmfs_slab_stale(slab);
 	}
@@ -125,8 +125,8 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
 }
 
 /*
- * A donor that has accepted a lane's new link has finished with older ones.
- * Under the lane's lock.
+ * When a donor has accepted a lane's new link, it has finished with older ones: tell
+ * the core (dcm_lane_fenced()). Under the lane's lock.
  */
 static void links_check_fresh(struct dcmfs_lane *dl)
 {
@@ -157,7 +157,7 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 	n = dcm_done_take(&dl->done, done, max);
 	if (!busy)
 		return n;
-	/* From here on what arrives sets the event again. */
+	/* Clear it before the polls: anything that arrives later sets it again. */
 	WRITE_ONCE(dl->event, false);
 	smp_mb(); /* pairs with dcmfs_lane_event() */
 	for (; busy && n < max; busy &= busy - 1) {
@@ -175,7 +175,7 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
  * @vm: the VM
  * @dl: the lane
  *
- * Any context. Wakes the threads that wait for it; else the VM's thread.
+ * Any context. Wakes the threads that wait for the lane; if none does, the VM's thread.
  */
 void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 {
@@ -188,12 +188,12 @@ void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 EXPORT_SYMBOL_GPL(dcmfs_lane_event);
 
 /*
- * Take a link from its lane, under the lane's lock, with nothing in flight on it.
- * The loop waits for no peer: the endpoint is dead, so each poll completes as many
- * operations in flight as one poll takes, and none can be posted. A queue pair is
- * destroyed for that: that takes as long as the adapter's driver needs and can't be
- * cut short, as an adapter that still has the queue pair may write into its frames.
- * The lane is busy meanwhile; faults take others.
+ * Kill a lane's link, complete all that is in flight on it, and take it from the lane.
+ * Under the lane's lock. The loop waits for no peer: the endpoint is dead, so no
+ * operation can be posted, and each poll completes as many as one poll returns. For
+ * that a queue pair is destroyed first, which takes as long as the adapter's driver
+ * needs and can't be cut short: an adapter that still has the queue pair may write into
+ * frames. The lane is busy meanwhile; faults use other lanes.
  */
 static struct dcm_endpoint *link_take(struct dcmfs_vm *vm,
 				      struct dcmfs_lane *dl, unsigned int donor)
@@ -215,8 +215,8 @@ static struct dcm_endpoint *link_take(struct dcmfs_vm *vm,
 }
 
 /*
- * Close an endpoint that no lane has, or %NULL. No lane is locked: it waits for
- * the connection's handlers, and faults should not wait for these.
+ * Close an endpoint that no lane has, or %NULL. Waits for the connection's handlers, so
+ * the caller has no lane locked, as faults should not wait for these.
  */
 static void link_close(struct dcm_endpoint *ep)
 {
@@ -229,7 +229,7 @@ static void link_close(struct dcm_endpoint *ep)
 	module_put(owner);
 }
 
-/* Give the lane its new link, or close it. */
+/* Give the lane its new link (%NULL: none); if killed, close it instead. */
 static int link_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane, u32 donor,
 		    struct dcm_endpoint *ep)
 {
@@ -281,7 +281,7 @@ int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg)
 
 /**
  * struct dcmfs_link_end - a link's state for user space; outlives the link
- * @refs: the link's, and the file's
+ * @refs: references: one of the link, one of the file
  * @state: enum dcmfs_link_state
  * @wait: for poll() on the file
  */
@@ -295,7 +295,7 @@ static const struct dcmfs_pair_maker *pair_maker;
 static DEFINE_MUTEX(pair_maker_lock);
 
 /**
- * dcmfs_pair_maker_set() - register what makes links over RDMA
+ * dcmfs_pair_maker_set() - register the module that makes links over RDMA
  * @maker: %NULL: unregister
  *
  * Return: 0, -EBUSY.
@@ -371,7 +371,7 @@ static const struct file_operations end_fops = {
 	.release = end_release,
 };
 
-/* Make it with two references: the link's and the file's. */
+/* Make a link's state and its file, with two references: the link's and the file's. */
 static struct file *end_make(struct dcmfs_link_end **end)
 {
 	struct dcmfs_link_end *e = kzalloc(sizeof(*e), GFP_KERNEL);
@@ -389,7 +389,7 @@ static struct file *end_make(struct dcmfs_link_end **end)
 	return file;
 }
 
-/* @end: its first reference goes to the link, or is dropped. */
+/* Begin a link over RDMA. One reference to @end goes to the link, or is dropped. */
 static int pair_begin(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		      struct dcmfs_link_end *end)
 {
@@ -480,8 +480,8 @@ u64 dcmfs_links_dead(const struct dcmfs_lane *dl)
 /**
  * dcmfs_links_reap() - close links that are dead
  * @vm: the VM
- * @dl: the lane, not locked; if a thread has it, links are left for the next time
- * @dead: to these donors, of dcmfs_links_dead(); there may be new links by now
+ * @dl: the lane, not locked; if a thread has it, dead links are left for the next call
+ * @dead: the donors, from dcmfs_links_dead(); they may have new links by now
  */
 void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl, u64 dead)
 {
@@ -501,18 +501,18 @@ void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl, u64 dead)
 	}
 }
 
-/* Whether any operation of the core is in flight, or may still be. */
+/* Is an operation of the core in flight, or may a failed WRITE still land? */
 static bool lane_waits(const struct dcmfs_lane *dl)
 {
 	return dcm_pending(dl->core) || dcm_doubtful(dl->core);
 }
 
 /**
- * dcmfs_links_ping() - have donors hear of this host, over links that are idle
+ * dcmfs_links_ping() - send donors a sign of life, over links that are idle
  * @vm: the VM
  *
- * One link to each donor, of the lanes that are in use least. A lane that is busy
- * has just talked to its donors, or the next round finds it.
+ * One ping to each donor, over links of the lanes that are used least. A lane that is
+ * busy is skipped: it has just talked to its donors, or the next round finds it idle.
  */
 void dcmfs_links_ping(struct dcmfs_vm *vm)
 {
@@ -531,7 +531,7 @@ void dcmfs_links_ping(struct dcmfs_vm *vm)
 
 			if (!ep->ops->ping || ep->ops->dead(ep))
 				continue;
-			/* the core polls nothing when it waits for nothing */
+			/* the core does not poll while it waits for nothing */
 			if (!lane_waits(dl))
 				ep->ops->poll(ep, &none, 1);
 			ep->ops->ping(ep);
@@ -569,7 +569,7 @@ int dcmfs_keep(struct dcmfs_vm *vm, const struct dcmfs_keep *arg)
 	return 0;
 }
 
-/** dcmfs_kept_close() - the VM ends: its donors may know */
+/** dcmfs_kept_close() - close the kept sockets: the VM ends, and donors may notice */
 void dcmfs_kept_close(struct dcmfs_vm *vm)
 {
 	u32 i;

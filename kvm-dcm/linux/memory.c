@@ -8,11 +8,11 @@
  * has one for each vCPU; here it is not known which threads are vCPUs). The
  * last is the control lane, the one before is for discards.
  *
- * The VM's thread finishes what faults leave in their lanes, keeps the budget,
- * evicts when frames had to be taken from the reserve, and brings in what hints
- * have named, while the host has frames (core/ahead.c). It sleeps until kicked, and
- * once a second has donors hear of this host. While pages are faulted in it hides some
- * often enough (core/reuse.c).
+ * The VM's thread polls operations that faults leave in flight, keeps the budget,
+ * evicts when frames had to be taken from the reserve, and brings in pages that hints
+ * have named, while the host has frames (core/ahead.c). It sleeps until kicked. Once a
+ * second it sends donors a sign of life. While there are faults it wakes up often
+ * enough to hide pages of the core's sample (core/reuse.c).
  *
  * Locking: a lane's mutex is held while in the core with it.
  */
@@ -27,7 +27,7 @@
 
 #define IDLE_TICKS (HZ / 100 + 1) /* while something is in flight */
 #define PING_TICKS HZ /* between signs of life to donors */
-#define ROUND_STEPS 64u /* before other threads get the control lane */
+#define ROUND_STEPS 64u /* steps before other threads get the control lane */
 #define DISCARD_STEP 4096u /* pages discarded before others get the lane */
 
 static_assert(DISCARD_STEP % DCM_PDS_PAGES == 0, "steps are whole chunks");
@@ -39,7 +39,7 @@ void dcmfs_kick(struct dcmfs_vm *vm)
 		wake_up(&vm->work);
 }
 
-/** dcmfs_lane_get() - a lane for a fault of this thread; never fails */
+/** dcmfs_lane_get() - lock a lane for a fault of this thread; never fails */
 struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm)
 {
 	u32 nr = vm->nr_lanes - 2, own = hash_32((u32)current->pid, 16) % nr, i;
@@ -58,7 +58,7 @@ struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm)
 	return &vm->lane[own];
 }
 
-/** dcmfs_control_get() - lock the lane of moves and of the VM's thread */
+/** dcmfs_control_get() - lock the control lane: that of moves and of the VM's thread */
 struct dcmfs_lane *dcmfs_control_get(struct dcmfs_vm *vm)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 1];
@@ -67,7 +67,7 @@ struct dcmfs_lane *dcmfs_control_get(struct dcmfs_vm *vm)
 	return lane;
 }
 
-/** dcmfs_control_try() - the same, killable: then %NULL */
+/** dcmfs_control_try() - as dcmfs_control_get(), but %NULL if the thread is killed */
 struct dcmfs_lane *dcmfs_control_try(struct dcmfs_vm *vm)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 1];
@@ -75,7 +75,7 @@ struct dcmfs_lane *dcmfs_control_try(struct dcmfs_vm *vm)
 	return mutex_lock_killable(&lane->lock) ? NULL : lane;
 }
 
-/* Whether I/O is in flight, or a failed WRITE may still land. */
+/* Is I/O in flight, or may a failed WRITE still land? */
 static bool lane_pending(const struct dcmfs_lane *lane)
 {
 	return dcm_pending(lane->core) || dcm_doubtful(lane->core);
@@ -97,8 +97,8 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 
 /*
  * After a discard: free chunks of descriptors that hold no state any more, and
- * the lanes' spare frames. No thread may be in the core for the former; under
- * the inode's lock.
+ * the lanes' spare frames. Takes all lanes, as no thread may be in the core when
+ * chunks are freed. Under the inode's lock.
  */
 static void chunks_free(struct dcmfs_vm *vm, u64 first, u64 end)
 {
@@ -128,12 +128,12 @@ static void chunks_free(struct dcmfs_vm *vm, u64 first, u64 end)
  * @first: first page
  * @nr: how many
  *
- * Waits for threads that work on the pages, and so perhaps for a donor that
- * does not answer, but can be killed; so it does not use the control lane,
- * which is needed to give up such a donor. Descriptors of small holes stay:
- * most holes are filled again soon.
+ * Waits for threads that work on the pages, and so perhaps for a donor that does not
+ * answer, until the process is killed. So it does not use the control lane, which is
+ * needed to give up such a donor. Descriptors of small holes are kept, as most holes
+ * are filled again soon.
  *
- * Return: 0, or -EINTR and it is done in part.
+ * Return: 0, or -EINTR: killed, a part is not done.
  */
 int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
 {
@@ -156,7 +156,7 @@ int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
 	return done ? 0 : -EINTR;
 }
 
-/* Balance for some steps. Returns whether there is more to do. */
+/* Call dcm_balance() for some steps. True: there is more to do. */
 static bool control_balance(struct dcm_lane *control)
 {
 	u32 i;
@@ -184,8 +184,8 @@ static void control_shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
 }
 
 /*
- * Bring in what hints have named, unless the host is @short_of frames. Returns
- * whether frames for it have to come free first.
+ * Bring in pages that hints have named, unless the host is @short_of frames. True: call
+ * again soon, as frames for them have to come free first.
  */
 static bool control_ahead(struct dcmfs_vm *vm, struct dcm_lane *control,
 			  bool short_of)
@@ -200,7 +200,7 @@ static bool control_ahead(struct dcmfs_vm *vm, struct dcm_lane *control,
 	return again > 0;
 }
 
-/* Returns whether anything is still in flight. */
+/* One round of the VM's thread. True: the next one should begin soon. */
 static bool thread_round(struct dcmfs_vm *vm)
 {
 	struct dcmfs_lane *lane = dcmfs_control_get(vm);
@@ -233,13 +233,13 @@ static bool thread_round(struct dcmfs_vm *vm)
 		dcmfs_links_reap(vm, lane, dead);
 	}
 	pending |= dcmfs_thaw_due(vm);
-	/* Over budget, because evictions wait for a slab. */
+	/* While extents want slabs evictions wait, and may be over the budget. */
 	return pending || atomic_read(&vm->wanted);
 }
 
 /*
  * Sleep until kicked; only briefly while something is in flight, because links
- * report what arrives, but not that nothing does.
+ * wake the thread when something arrives, but not when a donor falls silent.
  */
 static void thread_rest(struct dcmfs_vm *vm, bool pending)
 {
@@ -329,11 +329,11 @@ void dcmfs_metadata_drop(struct dcmfs_vm *vm, u64 bytes)
 }
 
 /**
- * dcmfs_table_alloc() - a table with an entry for each page of an extent
+ * dcmfs_table_alloc() - allocate a table with an entry for each page of an extent
  * @vm: the VM, under its control
- * @entry: bytes of one
+ * @entry: bytes of an entry
  *
- * Return: it, all zero; or ERR_PTR(): -ENOSPC, more than is left of the mount's
+ * Return: the table, all zero; or ERR_PTR(): -ENOSPC, more than is left of the mount's
  * metadata=; -ENOMEM.
  */
 void *dcmfs_table_alloc(struct dcmfs_vm *vm, size_t entry)
@@ -351,7 +351,7 @@ void *dcmfs_table_alloc(struct dcmfs_vm *vm, size_t entry)
 	return ERR_PTR(-ENOMEM);
 }
 
-/** dcmfs_table_free() - free such a table, or %NULL */
+/** dcmfs_table_free() - free a table of dcmfs_table_alloc(), or %NULL */
 void dcmfs_table_free(struct dcmfs_vm *vm, void *mem, size_t entry)
 {
 	if (!mem)
@@ -382,7 +382,7 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 	u64 bytes;
 	int err;
 
-	/* It is the host's memory: no user may take most of it. */
+	/* This is kernel memory: one file may take a quarter of the host's at most. */
 	if (pages >= U32_MAX ||
 	    dcm_vm_bytes(&cfg) >> PAGE_SHIFT > totalram_pages() / 4)
 		return -EFBIG;
@@ -485,7 +485,7 @@ fail:
 	return err;
 }
 
-/** dcmfs_vm_destroy() - free it with the inode: not mapped, not open */
+/** dcmfs_vm_destroy() - free a file's memory with its inode: not mapped, not open */
 void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 {
 	u32 i, j;
@@ -497,7 +497,7 @@ void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 	for (i = 0; i < vm->nr_lanes; i++) {
 		struct dcm_lane *lane = vm->lane[i].core;
 
-		/* Operations that can't be posted end with their frames. */
+		/* Those that can't be posted are dropped below, with their frames. */
 		while (dcm_poll(lane))
 			cond_resched();
 		for (j = 0; j < DCM_FETCHES_MAX; j++)

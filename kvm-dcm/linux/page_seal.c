@@ -2,27 +2,26 @@
 /*
  * page_seal.c - pages that are encrypted before they leave: cipher, key, tables
  *
- * core/seal.c says when. AES-256-GCM by the kernel's crypto API. The control plane
- * has a file sealed before its first slab. The key is drawn at random then; only the
- * cipher has it, which all lanes of the file use, and which wipes it at the end. No
- * request returns it. (None of the papers encrypts.)
- *
- *	plain --DCMFS_IOC_SEAL, no slab--> sealed, for good
+ * core/seal.c says when pages are sealed. The cipher is AES-256-GCM of the kernel's
+ * crypto API. The control plane asks for it before a file's first slab
+ * (DCMFS_IOC_SEAL), and can't undo it. The key is random, made at that time. Only the
+ * cipher has it, which all lanes of the file share, and which wipes it at the end. No
+ * ioctl returns it. (None of the papers encrypts.)
  *
  * A page on its way out is encrypted from its frame into a page of the write-back,
- * which never holds a plain byte: a socket may still send it after its WRITE has
- * failed. One that came in is decrypted where it landed, or onto the lane's own page
+ * which never holds a plain byte: a socket may still send that page after its WRITE has
+ * failed. A page that came in is decrypted where it landed, or into the lane's own page
  * if only its seal is checked.
  *
- * Memory is freed by evicting, so sealing must need none: each write-back has its
+ * Memory is freed by evicting, so sealing must allocate none: each write-back has its
  * pages, and each lane its request, from the beginning, and ciphers that allocate
- * are not used (those of cards). The others work at once, in the caller. Debian's
- * 6.12 still calls the AES instructions asynchronous, because they go to a thread
- * where the FPU can't be used. A lane, under a mutex, may use the FPU; it may also
- * sleep, and waits if a cipher does not answer at once.
+ * (those of accelerator cards) are not used. The others work at once, in the caller.
+ * Debian's 6.12 still marks AES with CPU instructions as asynchronous, because where
+ * the FPU can't be used it is passed to a thread. A lane, under a mutex, may use the
+ * FPU; it may also sleep, and waits if a cipher does not answer at once.
  *
  * Locking: the cipher, and the tables, which extents get before their first slab,
- * are added under dcmfs_vm.control. A lane's sealer is the lane's.
+ * are added under dcmfs_vm.control. A sealer belongs to its lane.
  */
 #include <crypto/aead.h>
 #include <linux/crypto.h>
@@ -34,18 +33,18 @@
 
 #define KEY_BYTES 32u
 
-/* Pages that a lane takes: for its write-backs, and its own. */
+/* Pages that a lane needs: for its write-backs, and one to decrypt into. */
 #define LANE_PAGES (DCM_WBS_MAX * DCM_BLOCK_MAX + 1)
 
 /**
- * struct dcmfs_sealer - what a lane seals by
- * @nonce: of the page that is sealed or opened
- * @tag: of that page
- * @in: its bytes, and @tag
- * @out: where they go, and @tag
- * @page: where a page is opened whose sealed bytes stay
- * @request: to the cipher
- * @wait: for its answer
+ * struct dcmfs_sealer - a lane's buffers and request to the cipher
+ * @nonce: nonce of the page that is sealed or opened
+ * @tag: tag of that page
+ * @in: input: its bytes, and @tag
+ * @out: output: the page to write to, and @tag
+ * @page: a page to decrypt into when the sealed bytes must stay
+ * @request: the request to the cipher
+ * @wait: to wait for the cipher's answer
  */
 struct dcmfs_sealer {
 	u8 nonce[DCM_SEAL_NONCE] __aligned(16);
@@ -101,7 +100,7 @@ int dcmfs_op_open(struct dcm_lane *lane, void *data, u32 nr, u32 gfn,
 
 /* ---- making and freeing ---- */
 
-/* Pages as a frame of the core: chained, but no frames of the VM. */
+/* Free a chain of pages of pages_alloc(), which are no frames of the VM. */
 static void pages_free(struct page *page)
 {
 	while (page) {
@@ -269,7 +268,7 @@ int dcmfs_seal(struct dcmfs_vm *vm, u32 cipher)
 
 	if (cipher != DCMFS_SEAL_AES_256_GCM)
 		return -EINVAL;
-	/* kvmalloc() gives no more: its first slab would find no room for the table */
+	/* kvmalloc() allocates at most INT_MAX bytes: an extent's table must fit */
 	if ((u64)vm->core->extent_pages * sizeof(struct dcm_seal) > INT_MAX)
 		return -EFBIG;
 	if (mutex_lock_interruptible(&vm->control))
@@ -301,7 +300,7 @@ int dcmfs_seals_add(struct dcmfs_vm *vm, u32 extent)
 	return 0;
 }
 
-/** dcmfs_seals_free() - free all with the VM, after its last I/O */
+/** dcmfs_seals_free() - free tables and cipher with the VM, after its last I/O */
 void dcmfs_seals_free(struct dcmfs_vm *vm)
 {
 	u32 e;

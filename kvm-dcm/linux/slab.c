@@ -66,9 +66,10 @@ static int slab_page(struct dcmfs_vm_slab *slab, pgoff_t index, bool read,
 }
 
 /*
- * The same with a folio that was looked up before, if it is still valid. A
- * folio truncated while it is read is valid: the reference keeps its bytes. A
- * write must not be lost.
+ * As slab_page(), with a folio that was looked up before. False: the folio is not valid
+ * any more, nothing was copied. For a read, a folio that is truncated meanwhile is
+ * valid: our reference keeps its bytes. For a write it is not, as the write would be
+ * lost.
  */
 static bool slab_folio_copy(struct dcmfs_vm_slab *slab, struct folio *folio,
 		       pgoff_t index, bool read, struct page *page)
@@ -103,7 +104,7 @@ static int slab_page_copy(struct dcmfs_vm_slab *slab, pgoff_t index, bool read,
 	return done ? 0 : slab_page(slab, index, read, page);
 }
 
-/* Copy the pages that are there; the others one by one. */
+/* Copy pages: those in the page cache by batches of folios, the others one by one. */
 static int slab_pages_copy(struct dcmfs_vm_slab *slab, pgoff_t index,
 			   pgoff_t end, bool read, struct page *page)
 {
@@ -155,9 +156,9 @@ int dcmfs_slab_io(struct dcmfs_vm_slab *slab, struct dcm_io *io)
 				      index + (io->bytes >> PAGE_SHIFT), read,
 				      io->data);
 	/*
-	 * Truncated by its donor: that is final. After any other error
-	 * (-ENOMEM and -ENOSPC: the host has no page now; -EIO: one can't be
-	 * swapped in) it is tried again; a write's page is still here.
+	 * If the donor has truncated the slab, that is final. After any other
+	 * error (-ENOMEM and -ENOSPC: the host has no page now; -EIO: one can't
+	 * be swapped in) the core tries again; a write's page is still here.
 	 */
 	if (err && slab_truncated(slab) && !xchg(&slab->broken, true))
 		pr_warn("kvm-dcm: slab %llu of extent %u can't be used any more: %s at %llu: %d\n",
@@ -221,7 +222,7 @@ static bool file_fits(const struct dcmfs_vm *vm, const struct file *file)
 		       (loff_t)vm->core->extent_pages << PAGE_SHIFT;
 }
 
-/* How far away the slab is that user space describes. */
+/* The rank (DCM_RANK_*) of the slab that user space describes. */
 static u8 rank_of(const struct dcmfs_slab *arg)
 {
 	if (!(arg->flags & DCMFS_SLAB_REMOTE))
@@ -307,7 +308,7 @@ int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 }
 
 /**
- * dcmfs_move_buffers_free() - free the buffers of moves, and what fetches that
+ * dcmfs_move_buffers_free() - free the buffers of moves, and frames that fetches that
  *	were given up have left, if no I/O uses them
  * @lane: the control lane, locked
  *
@@ -331,7 +332,7 @@ void dcmfs_move_buffers_free(struct dcm_lane *lane)
 }
 
 /**
- * dcmfs_move_buffers() - a move reads into buffers, and writes from them
+ * dcmfs_move_buffers() - allocate the buffers that moves read into and write from
  * @lane: the control lane, locked
  *
  * Return: 0 or -ENOMEM.
@@ -363,7 +364,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_vm_slab *slab)
 
 		if (!lane)
 			return -EINTR;
-		/* The VM's thread finishes what is under way. */
+		/* The VM's thread polls the operations that are in flight. */
 		if (dcmfs_extent_frozen(vm, slab->extent)) {
 			dcmfs_lane_put(vm, lane);
 			if (schedule_timeout_interruptible(1))
@@ -390,14 +391,14 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_vm_slab *slab)
 	}
 }
 
-/* One batch of copies. The result is dcm_extent_fill()'s. */
+/* Copy one batch. Returns as dcm_extent_fill(), or -EBUSY: a page is frozen. */
 static int fill_batch(struct dcmfs_vm *vm, struct dcmfs_lane *lane,
 		      struct dcmfs_fill *arg)
 {
 	struct dcm_lane *core = lane->core;
 	int err;
 
-	/* A GC worker changes the slab: what is copied now would be old. */
+	/* A GC worker may change the slab: a copy would be out of date. */
 	if (dcmfs_extent_frozen(vm, arg->extent))
 		return -EBUSY;
 	err = dcmfs_move_buffers(core);
@@ -410,7 +411,7 @@ static int fill_batch(struct dcmfs_vm *vm, struct dcmfs_lane *lane,
 }
 
 /**
- * dcmfs_slabs_fill() - copy to an extent's slabs what they lack
+ * dcmfs_slabs_fill() - copy pages to slabs of an extent that lack them
  * @vm: the VM
  * @arg: in and out, from and to user space
  *
@@ -512,7 +513,7 @@ int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
  * @vm: the VM
  * @arg: in: id of the previous slab; out: the next one
  *
- * Return: 0, -EINVAL, -EINTR, -ENOENT: there is no next. Takes control.
+ * Return: 0, -EINVAL, -EINTR, -ENOENT: there is no next slab. Takes control.
  */
 int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg)
 {
@@ -581,7 +582,7 @@ int dcmfs_note(struct dcmfs_vm *vm, struct dcmfs_note *note)
 	return err;
 }
 
-/** dcmfs_slabs_free() - free all with the VM, after its last I/O */
+/** dcmfs_slabs_free() - free all slabs and notes with the VM, after its last I/O */
 void dcmfs_slabs_free(struct dcmfs_vm *vm)
 {
 	u32 i;

@@ -1,42 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * spread.c - what GC workers of donors changed, where a file has copies
+ * spread.c - copy a GC worker's changes to an extent's other slabs, or revert them
  *
  * A worker changes one slab of an extent, the primary. When it has ended well, the
- * control plane asks that the extent's other slabs get the same (SPREAD), else that
- * what it did does not count, or that only it counts (REVERT): core/spread.c. This is
- * the counterpart of what libdcm has in uffd/gc_pages.c.
+ * control plane asks to copy the changes to the extent's other slabs (SPREAD). If not,
+ * it asks to undo them, or to keep them on the primary alone (both REVERT).
+ * core/spread.c does the work; uffd/gc_pages.c has the same for libdcm.
  *
  *	freeze -> sync -> a worker -> SPREAD ---------------------> thaw
  *	                     |          '--> not in time --> REVERT --^
  *	                     '--> the open file is closed: all is reverted
  *
- * So when the control plane is killed, each page is, on all slabs that count, as it was
- * before the worker, or as the worker left it and SPREAD copied it. The primaries lack
- * what was reverted, until it is filled. Reverting allocates nothing, and ends: what is
- * in flight does, with its link if a donor does not answer.
+ * So when the control plane is killed, all slabs in a page's set have the page either
+ * as it was before the worker, or as the worker left it and SPREAD copied it. Primaries
+ * are not in the sets of reverted pages, until a fill copies these back. Reverting
+ * allocates nothing. It waits only for operations in flight, which end, at the latest
+ * with their link if a donor does not answer.
  *
- * Both are done on the control lane, whose buffers moves use. A thread has the lane for
- * a part of the range at a time, and waits without it: it is needed to give up a donor
- * that does not answer. Fills and drains of other extents may come in between.
+ * Both run on the control lane, whose buffers moves use. A thread takes the lane for
+ * a part of the range at a time, and waits without it, as the lane is needed to give up
+ * a donor that does not answer. Fills and drains of other extents may come in between.
  *
- * Locking: freeze_lock, so that pages stay frozen, and one thread does this; then the
- * control lane. Not the control mutex, which a DETACH that waits for the end of a
- * freeze holds.
+ * Locking: freeze_lock, so that pages stay frozen and one thread at a time does this;
+ * then the control lane. Not the control mutex: a DETACH holds that while it waits for
+ * the end of a freeze.
  */
 #include <linux/sched/signal.h>
 
 #include "dcmfs.h"
 
-#define PART_PAGES	4096u /* looked at before other threads get the lane */
-#define BATCHES		16u /* begun before they do, if all end at once */
+#define PART_PAGES	4096u /* pages of a part: others get the lane between two */
+#define BATCHES		16u /* batches before others get the lane, if all end at once */
 
 static_assert(PART_PAGES % DCM_PDS_PAGES == 0, "parts are whole chunks");
 
-/* Called with the control lane: dcm_spread() or its like. */
+/* dcm_spread(), dcm_revert() or dcm_keep(); called with the control lane. */
 typedef int (*step_fn)(struct dcm_lane *lane, u64 *gfn, u64 end);
 
-/* Have the extents of these pages one slab each, at most? */
+/* Has each extent of these pages at most one slab, so that there is nothing to copy? */
 static bool pages_alone(const struct dcm_vm *vm, u64 gfn, u64 end)
 {
 	for (; gfn < end;
@@ -54,13 +55,13 @@ static int step_spread(struct dcm_lane *lane, u64 *gfn, u64 end)
 	unsigned int i = 0;
 	int err;
 
-	/* without copies it needs no memory */
+	/* without copies no buffers are needed */
 	if (pages_alone(lane->vm, *gfn, end))
 		return 0;
 	err = dcmfs_move_buffers(lane);
 	if (err)
 		return err;
-	/* I/O on slabs of this host has ended already */
+	/* go on at once while dcm_poll() ends operations, as on slabs of this host */
 	do {
 		err = dcm_spread(lane, gfn, end);
 	} while (err == -EAGAIN && ++i < BATCHES && dcm_poll(lane));
@@ -68,7 +69,7 @@ static int step_spread(struct dcm_lane *lane, u64 *gfn, u64 end)
 	return err;
 }
 
-/* Do a part of what is left. 0: @gfn is behind it; else it is to be gone on with. */
+/* Do a part of the range, and move @gfn on. 0: done; else call it again. */
 static int part_do(struct dcmfs_lane *lane, u64 *gfn, u64 end, step_fn step)
 {
 	u64 to = min(end, *gfn - *gfn % PART_PAGES + PART_PAGES);
@@ -79,7 +80,7 @@ static int part_do(struct dcmfs_lane *lane, u64 *gfn, u64 end, step_fn step)
 	return err;
 }
 
-/* Under freeze_lock. @gfn: out: where it ended. */
+/* Do a range, part by part. @gfn: out: the first page not done. Under freeze_lock. */
 static int range_do(struct dcmfs_vm *vm, u64 *gfn, u64 end, u64 until_ns,
 		    step_fn step)
 {
@@ -129,7 +130,7 @@ static int range_begin(struct dcmfs_vm *vm, const struct file *file, u64 first,
 }
 
 /**
- * dcmfs_spread() - copy what a GC worker changed to the other slabs
+ * dcmfs_spread() - copy a GC worker's changes to the other slabs
  * @vm: the VM
  * @file: the open file that froze the range
  * @r: range, and time limit; unless invalid, out: the part that is left
@@ -150,7 +151,7 @@ int dcmfs_spread(struct dcmfs_vm *vm, const struct file *file,
 		return err;
 	err = range_do(vm, &gfn, end, until, step_spread);
 	mutex_unlock(&vm->freeze_lock);
-	/* The lane knows of a page before it that has to be done again. */
+	/* dcm_spread() remembers on the lane if an earlier page must be done again. */
 	gfn = min(round_down(gfn, DCM_BLOCK_MAX), end);
 	r->first = gfn;
 	r->pages = end - gfn;
@@ -158,7 +159,7 @@ int dcmfs_spread(struct dcmfs_vm *vm, const struct file *file,
 }
 
 /**
- * dcmfs_revert() - what a GC worker did does not count, or it alone does
+ * dcmfs_revert() - undo a GC worker's changes, or keep them on the primary alone
  * @vm: the VM
  * @file: the open file that froze the range
  * @r: range and flags
@@ -183,10 +184,10 @@ int dcmfs_revert(struct dcmfs_vm *vm, const struct file *file,
 }
 
 /**
- * dcmfs_revert_frozen() - revert all frozen pages: nobody is left to ask for it
+ * dcmfs_revert_frozen() - revert all frozen pages, as the control plane is gone
  * @vm: the VM; under its freeze_lock
  *
- * For a process that is being killed as well, so no signal ends it.
+ * No signal ends it, as it must work in a process that is being killed.
  */
 void dcmfs_revert_frozen(struct dcmfs_vm *vm)
 {

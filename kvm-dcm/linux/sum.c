@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * sum.c - sums of pages: where they are kept, and what is logged
+ * sum.c - sums of pages: the function, the tables, and the log of wrong bytes
  *
- * core/sum.c compares. A sum is half of XXH64's 64 bits: of pages that are
- * changed by chance one in 2^32 goes unnoticed. It starts from a secret number
+ * core/sum.c compares sums. A sum is half of XXH64's 64 bits: of pages that are
+ * changed by chance one in 2^32 goes unnoticed. The hash is seeded with a secret number
  * of this host, so a donor can't make other bytes with the same sum. An extent
  * gets its table of sums before its second slab, and keeps it.
  *
@@ -52,7 +52,7 @@ int dcmfs_sums_add(struct dcmfs_vm *vm, u32 extent)
 {
 	u32 *mem;
 
-	/* seals say more */
+	/* sealed pages need no sums */
 	if (vm->cipher || !READ_ONCE(vm->core->extent[extent].used) ||
 	    dcm_extent_sums_of(vm->core, extent))
 		return 0;

@@ -190,7 +190,7 @@ static const struct super_operations dcmfs_super_ops = {
 	.show_options = show_options,
 };
 
-/* Not memparse(), which takes a too large number for another one. */
+/* Parse a size. memparse() would silently wrap a number that is too large. */
 static int parse_bytes(struct fs_context *fc, const char *key, const char *text,
 		       u64 *bytes)
 {
@@ -291,7 +291,7 @@ static int get_tree(struct fs_context *fc)
 	return get_tree_nodev(fc, fill_super);
 }
 
-/* Files copy or read the options when they need them: they can't change. */
+/* Refuse: files read the options at any time, so these can't change. */
 static int reconfigure(struct fs_context *fc)
 {
 	const struct dcmfs_sb *now = fc->root->d_sb->s_fs_info;

@@ -14,20 +14,20 @@
  *
  * A link that is idle sends a ping once a second (link.c): a READ of slab 0, which
  * no donor has, so the answer is a refusal without bytes. The donor counts it as a
- * sign of life, also while dcm-hostd is away. A ping that is not answered kills no
- * link: only what an access waits for does.
+ * sign of life, also while dcm-hostd is not running. A ping that is not answered does
+ * not kill the link; only an operation that an access waits for does.
  *
- * States: alive, dead (for good: the socket is shut down, which the control
- * plane sees and replaces it). Operations: posted [sent, head), sent
- * [tail, sent), completed (the done list).
+ * States: alive, then dead for good: the socket is shut down; the control plane sees
+ * that, and makes a new link. Operations are numbered: [sent, head) are posted, [tail,
+ * sent) are sent, and completed ones are in the done list.
  *
  * Nothing the donor sends is trusted: tag, type and length must be those of the
  * oldest operation, and no length from the wire is used as one; else the
  * endpoint dies. All that is in flight then completes with -ENOTCONN.
  *
  * Locking: an endpoint belongs to one lane and is used under its lock; the
- * socket's callbacks, in softirq context, only wake. Sending may take memory
- * from the kernel's reserves, as it is done to free some.
+ * socket's callbacks, in softirq context, only wake threads. Sending may allocate from
+ * the kernel's reserves, as WRITEs are sent to free memory.
  */
 #include <linux/file.h>
 #include <linux/net.h>
@@ -62,21 +62,21 @@ struct tcp_op {
  * @lane: the lane, woken when something arrives
  * @sock: the socket; its file is held
  * @data_ready: the socket's original callback
- * @write_space: another
- * @state_change: another
+ * @write_space: the same
+ * @state_change: the same
  * @why: why it died
- * @dead: for good
+ * @dead: it has failed, for good
  * @depth: most operations in flight
  * @late: ticks of silence after which it is given up
  * @head: sequence number (and tag) of the next operation posted
- * @sent: first not sent in full
- * @tail: oldest not answered in full
- * @tx_off: bytes of @sent that are sent
- * @rx_off: bytes of @tail's answer that have come
+ * @sent: number of the first operation not sent in full
+ * @tail: number of the oldest operation not answered in full
+ * @tx_off: how many bytes of operation @sent are sent
+ * @rx_off: how many bytes of operation @tail's answer have come
  * @ans: head of that answer, as far as it has come
- * @heard: when something last came, or was first waited for
- * @ping: the READ of slab 0; in flight alone, or before what came later
- * @nothing: slab 0
+ * @heard: when something last came, or since when an answer is awaited
+ * @ping: the READ of slab 0; posted only when nothing is in flight
+ * @nothing: slab 0, the ping's target
  * @done: operations complete and not polled
  * @op: operations in flight, by their number modulo @depth
  */
@@ -135,7 +135,7 @@ static void op_complete(struct tcp_endpoint *t, int status)
 		dcm_done_add(&t->done, io, status);
 }
 
-/* Whether anything but a ping waits for its answer. */
+/* Does any operation except a ping wait for its answer? */
 static bool answer_awaited(const struct tcp_endpoint *t)
 {
 	u64 nr = t->head - t->tail;
@@ -144,9 +144,9 @@ static bool answer_awaited(const struct tcp_endpoint *t)
 }
 
 /*
- * End the endpoint. Operations in flight may have happened, may happen yet, or never
- * will. @err: 0, or why this side gives the connection up: the control plane reads it
- * as the socket's error (SO_ERROR).
+ * End the endpoint. Operations in flight may have been done, may still be done, or
+ * never will be. @err: 0, or why this side gives the connection up: the control plane
+ * reads it as the socket's error (SO_ERROR).
  */
 static void endpoint_fail(struct tcp_endpoint *t, const char *why, int err)
 {
@@ -472,7 +472,10 @@ static int sock_take(struct tcp_endpoint *t)
 	return err;
 }
 
-/* Faults use it under the mmap lock: user space must not any more. */
+/*
+ * Prepare a socket for the kernel's use. Faults use it under the mmap lock, so user
+ * space must not use it any more.
+ */
 static void sock_prepare(struct sock *sk)
 {
 	static struct lock_class_key key;

@@ -2,15 +2,15 @@
 /*
  * unmap.c - the core's ops that take pages out of page tables
  *
- * Unmapping is from all page tables at once: the file's reverse map covers
- * every process, and KVM follows by its MMU notifier.
+ * Pages are unmapped from all page tables at once: the file's reverse map covers
+ * every process, and KVM is told by its MMU notifier.
  *
- * Unmapping against faulting: a fault gets its page locked, and the page stays
- * locked until it is in the page table. Unmapping tries all locks of a block
- * first, then unmaps, then checks reference counts: one more than the VM's is
- * I/O, or an access that just looked the page up; the block then stays, with
- * the marks on its pages, and faults find it as any mapped block. Discarding
- * waits for the locks, and leaves the page to whoever has looked it up.
+ * Races with faults: a fault gets its page locked, and the page stays locked until it
+ * is in the page table. Unmapping first tries to lock all pages of a block, then unmaps
+ * them, then checks reference counts. One more reference than the VM's is of I/O, or of
+ * an access that just looked the page up: then the block stays, with the accessed and
+ * dirty marks on its pages, and faults map it again. Discarding waits for the locks;
+ * a thread that has looked the page up keeps it, but it is no longer the file's.
  */
 #include <linux/pagemap.h>
 
@@ -49,7 +49,7 @@ static void pages_unmap(struct dcm_lane *lane, u32 gfn, unsigned int nr)
 	unmap_mapping_pages(lane_vm(lane)->inode->i_mapping, gfn, nr, false);
 }
 
-/* Unmapped and locked: take all of the block's pages, or none. */
+/* Take all of a block's pages, unmapped and locked; or none, if one is in use. */
 static void frames_collect(struct dcm_lane *lane, struct dcm_unmap *v)
 {
 	const struct dcm_pd *pd = pd_of(lane->vm, v->gfn);
@@ -111,7 +111,7 @@ void dcmfs_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr)
 			frames_collect(lane, &v[i]);
 }
 
-/* A page that was just looked up is kept, but no longer the file's. */
+/* Discard frames of a block. A thread that has just looked one up keeps the page. */
 static void pages_discard(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	u32 i;

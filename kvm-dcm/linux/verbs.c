@@ -6,10 +6,10 @@
  * some kernels lack the symbols. kvm-dcm.ko requests it when first needed.
  *
  * A link is one reliable connection and one completion queue. The control plane
- * has a ticket from the donor; the connection is made here, and shows it. A READ
- * scatters into the frames the guest will have and a WRITE gathers from those
- * being evicted (dcm-tc18, 3.3): as many work requests as their pages need, of
- * which the last signals the end. Nothing is copied.
+ * gets a ticket from the donor; the connection is made here, and shows the ticket. A
+ * READ scatters into the frames that the guest will have, and a WRITE gathers from
+ * frames that are being evicted (dcm-tc18, 3.3). Each takes as many work requests as
+ * its pages need, of which the last signals the end. Nothing is copied.
  *
  *	ADDRESS -> ROUTE -> CONNECT -> UP -> DEAD
  *	   '---------'---------'---------------^
@@ -73,16 +73,16 @@ struct pair_op {
  * @id: the connection
  * @pd: protection domain
  * @cq: completion queue
- * @lock: keeps the handler from meeting pair_close()
+ * @lock: serialises the connection manager's handler and pair_close()
  * @state: enum pair_state
  * @why: why it died
  * @shown: private data of the connection request: the ticket
  * @sges: most pages in a work request
  * @armed: the next completion calls the handler
  * @head: sequence number of the next operation posted
- * @tail: oldest not completed
+ * @tail: number of the oldest operation not completed
  * @late: ticks of silence after which it is given up
- * @heard: last completion, or since when one is awaited
+ * @heard: when something last completed, or since when a completion is awaited
  * @done: operations complete and not polled
  * @op: operations in flight, by their number modulo DEPTH
  */
@@ -141,7 +141,7 @@ static void op_complete(struct pair *p, int status)
 	dcm_done_add(&p->done, op->io, status);
 }
 
-/* Mark it dead. May sleep. Operations in flight are left alone. */
+/* Mark the queue pair dead. Operations in flight are not completed yet. May sleep. */
 static void pair_over(struct pair *p, const char *why)
 {
 	if (xchg(&p->state, PAIR_DEAD) == PAIR_DEAD)
@@ -151,7 +151,10 @@ static void pair_over(struct pair *p, const char *why)
 	dcmfs_lane_event(p->vm, p->lane);
 }
 
-/* In the lane: once the queue pair is destroyed the card uses no memory. */
+/*
+ * In the lane: destroy a dead queue pair, so that the card uses no memory any more, and
+ * complete its operations.
+ */
 static void pair_finish(struct pair *p)
 {
 	if (p->id->qp)
@@ -298,7 +301,7 @@ static void pair_completed(struct pair *p, const struct ib_wc *wc)
 		return;
 	}
 	pair_over(p, ib_wc_status_msg(wc->status));
-	/* The card may still work on other parts of it. */
+	/* The card may still work on other parts of the failed operation. */
 	if (p->id->qp)
 		rdma_destroy_qp(p->id);
 	op_complete(p, wc_errno(wc->status));
@@ -322,7 +325,7 @@ static void pair_reap(struct pair *p)
 			p->armed = false;
 			continue;
 		}
-		/* Arm the handler; or something has completed meanwhile. */
+		/* Arm the handler. If that says that more has completed: poll again. */
 		if (p->armed ||
 		    ib_req_notify_cq(p->cq,
 				     IB_CQ_NEXT_COMP |
@@ -418,7 +421,7 @@ static int pair_post(struct dcm_endpoint *ep, struct dcm_io *io)
 		p->heard = jiffies;
 	io->posted_ns = ktime_get_ns();
 	p->head++;
-	/* The card may have a part: the operation ends with the pair. */
+	/* The card may have taken a part of it: it ends with the queue pair. */
 	if (ib_post_send(p->id->qp, &op->wr[0].wr, &bad))
 		pair_over(p, "the queue pair takes no more");
 	return 0;

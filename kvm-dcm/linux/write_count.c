@@ -4,9 +4,9 @@
  *
  * A GC worker that reads slabs at their donor without a barrier has to know of
  * every write: semeru-osdi20, 4.2, fig. 6. There the host's write-back sets a
- * dirty bit in the donor's memory, and counts a version; here one word for each
- * 64 KiB counts both, in this host, as lanes know of every write over any
- * transport. A file whose counts are never asked for has none.
+ * dirty bit in the donor's memory, and counts a version. Here one word for each
+ * 64 KiB does both, in this host's memory, as lanes see every write over any
+ * transport. A file whose counts were never asked for has no such words.
  *
  *	begun: counted before its first byte can be in the slab
  *	ended: counted once more, whatever the result
@@ -45,14 +45,14 @@ void dcmfs_write_count_change(struct dcmfs_vm *vm,
 		return;
 	gfn = (u64)slab->extent * vm->core->extent_pages +
 	      (io->offset >> PAGE_SHIFT);
-	/* Ended: after its bytes. */
+	/* If it has ended: count it after all its bytes are written. */
 	smp_mb__before_atomic();
 	atomic_add(by, &counts[gfn / DCM_BLOCK_MAX]);
-	/* Begun: before its bytes; a reader of a byte sees this count. */
+	/* If it begins: count it before its first byte can be seen. */
 	smp_mb__after_atomic();
 }
 
-/* Allocate once, under the mutex; 64 MiB for a file of 1 TiB. */
+/* Allocate the words, once, under freeze_lock; 64 MiB for a file of 1 TiB. */
 static int counts_make(struct dcmfs_vm *vm)
 {
 	atomic_t *counts;

@@ -32,7 +32,7 @@ struct dcm_page_sums {
 /** dcm_page_sums_init() - choose the secret; before any other of these functions */
 void dcm_page_sums_init(struct dcm_page_sums *s);
 
-/** dcm_page_sums_add() - give an extent its table before its second slab; slab worker */
+/** dcm_page_sums_add() - give an extent its table before it gets its second slab */
 void dcm_page_sums_add(struct dcm_pager *pg, u32 extent);
 
 /** dcm_page_sums_free() - free all tables; no lane is in the core */
