@@ -3,20 +3,22 @@
  * adopt.c - take over from the dcm-hostd that ran before
  *
  * The kernel goes on using a file's slabs and connections when dcm-hostd is
- * killed or restarts itself (SIGHUP), and donors keep a session as long as they hear
- * of it: the kernel sends a request once a second over those connections, and
- * answers donors that ask its queue pairs. On this host, where there are none, the
- * kernel holds the control connection open (DCMFS_IOC_KEEP). All end with the
- * file's memory. So the next dcm-hostd must learn the sessions and the slabs. None
- * of that is in a file, which could be out of date: the kernel lists the slabs
- * (DCMFS_IOC_SLAB), and keeps as a note (DCMFS_IOC_NOTE) what is needed to resume a
- * session; the note is written when the session begins.
+ * killed or restarts itself (SIGHUP). Donors keep a session as long as they get signs
+ * of life: the kernel sends a request once a second over its connections, and its queue
+ * pairs answer donors that ask them. For a donor on this host there are no such
+ * connections; instead the kernel holds the control connection open (DCMFS_IOC_KEEP).
+ * All of these end with the file's memory.
+ *
+ * So the next dcm-hostd must learn the sessions and the slabs. They are not in a file
+ * on disk, which could be out of date: the kernel lists the slabs (DCMFS_IOC_SLAB), and
+ * keeps a note (DCMFS_IOC_NOTE), written when a session begins, with all that is needed
+ * to resume the session.
  *
  * The kernel knows a donor by a number. A donor keeps its number as long as it
- * has a note, wherever it stands in the configuration; a donor that is no
- * longer configured is left (donor.c).
+ * has a note, wherever it stands in the configuration. If it is no longer configured,
+ * its slabs are moved off it (donor.c).
  *
- * What can't be taken over is lost: hostd_slabs_inherit().
+ * Slabs that can't be taken over are lost: hostd_slabs_inherit().
  *
  * Locking: notes are read before there are other threads, and written by the
  * client thread alone.
@@ -71,7 +73,7 @@ u32 hostd_number_free(const struct hostd_file *f, u64 taken)
 
 /**
  * hostd_donors_find() - find a file's donors, their numbers and sessions
- * @h: with its configuration
+ * @h: has the configuration
  * @f: its @donor, @number, @session and @redundancy are filled in
  */
 void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
@@ -125,8 +127,8 @@ static u32 donor_of(const struct hostd_file *f, u32 number)
 }
 
 /*
- * Is a slab to be emptied? The daemon before this one had begun to, or the extent
- * has enough slabs that it got later.
+ * Should a slab be emptied? Yes if the daemon before this one had begun to empty it, or
+ * if the extent has enough newer slabs.
  */
 static bool slab_old(const struct hostd_file *f, const struct dcmfs_slab *slab)
 {
@@ -196,7 +198,7 @@ void hostd_welcomed(void *arg, u32 donor, int fd)
 	socklen_t len = sizeof(int);
 	int domain;
 
-	/* donors on other hosts hear of this one over links */
+	/* donors on other hosts get signs of life over links */
 	if (!getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) &&
 	    domain == AF_UNIX)
 		control_keep(hostd_file_of(arg), donor, fd);

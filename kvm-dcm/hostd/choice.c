@@ -60,7 +60,7 @@ void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c)
 }
 
 /**
- * hostd_choice_redundancy() - on which donors each page of a file is to be
+ * hostd_choice_redundancy() - the redundancy of a file: its own, or the configuration's
  * @c: the file's choice
  * @h: has the configuration
  */
@@ -76,7 +76,7 @@ enum dcm_host_redundancy hostd_choice_redundancy(const struct hostd_choice *c,
 }
 
 /**
- * hostd_choice_seal() - whether the pages of a new file are to be sealed
+ * hostd_choice_seal() - should the pages of a new file be sealed?
  * @c: the file's choice
  * @h: has the configuration
  */
@@ -88,7 +88,7 @@ bool hostd_choice_seal(const struct hostd_choice *c, const struct hostd *h)
 }
 
 /**
- * hostd_choice_has() - whether a file may use a donor
+ * hostd_choice_has() - may a file use a donor?
  * @c: the file's choice
  * @h: has the configuration
  * @donor: index in the configuration

@@ -3,13 +3,13 @@
  * donor.c - add and remove donors
  *
  * Only the configuration says which donors there are. On SIGUSR1 it is read
- * again, and each file's client applies the differences: a new donor is used,
- * one that is to drain or is no longer there is left (client/member.c). Other
- * changes in the file wait for the next start or SIGHUP. An error in the
- * configuration is logged, and nothing changes.
+ * again, and each file's client applies the differences: a new donor is used; slabs are
+ * moved off a donor that should drain or is no longer configured (client/member.c).
+ * Other changes in the configuration take effect at the next start or SIGHUP. An error
+ * in it is logged, and nothing changes.
  *
- * A file found later, or taken over from another daemon, is brought to the same
- * state.
+ * The same is done for a dcmfs file that is found later, or taken over from another
+ * daemon.
  *
  * For a file, donors that it may not use (choice.c) count as not configured.
  *
@@ -22,7 +22,7 @@
 
 #include "hostd.h"
 
-/* Index in the configuration; its number of donors if it is not there. */
+/* The donor's index in the configuration; if not there, the number of donors. */
 static u32 donor_configured(const struct hostd *h,
 			    const struct dcm_host_donor *d)
 {
@@ -67,7 +67,7 @@ static void donor_log(const struct hostd_file *f,
 			strerror(-err));
 }
 
-/* Have each page on the donors that the file's choice says. */
+/* Apply the redundancy of the file's choice to its client. */
 static void redundancy_apply(const struct hostd *h, struct hostd_file *f,
 			     enum dcm_host_redundancy redundancy)
 {
@@ -90,7 +90,7 @@ static void redundancy_apply(const struct hostd *h, struct hostd_file *f,
 }
 
 /**
- * hostd_donors_apply() - have a file use the donors of the configuration
+ * hostd_donors_apply() - make a file's client use the donors of the configuration
  * @h: has the configuration
  * @f: its client runs
  */
@@ -117,7 +117,7 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 		d = h->cfg.donor[i];
 		if (!hostd_choice_has(&choice, h, i))
 			continue;
-		/* a name is looked up only if it is new: that may take long */
+		/* only new donors: looking up a host's name may be slow */
 		if (!donor_known(st, &d))
 			donor_log(f, &d, dcm_client_donor_add(f->client, &d));
 		donor_log(f, &d,

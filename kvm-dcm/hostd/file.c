@@ -3,23 +3,23 @@
  * file.c - one file on a dcmfs: its client, its thread, its end
  *
  * A file that is served is open here, for reading only, and an open file keeps
- * its memory: so dcm-hostd must notice when the VM is gone. A lease shows that:
- * F_WRLCK is granted only if this is the only open file of the inode, and a
- * mapping keeps its file open. So once a second: if a lease is granted no other
- * process uses the file; if it has no name either, none ever will, and it is
- * closed. The lease is given back at once, because it would delay the next
- * open. A file that still has its name is kept, as on hugetlbfs.
+ * its memory: so dcm-hostd must notice when the VM is gone. It uses a lease: F_WRLCK
+ * is granted only if this is the only open file of the inode, and a mapping keeps its
+ * file open. So it asks for a lease once a second. If it is granted, no other process
+ * uses the file; if the file has no name either, none ever will, and it is closed. The
+ * lease is given back at once, because it would delay the next open(). A file that
+ * still has its name is kept, as on hugetlbfs.
  *
  *	started -> served -> no name, no user: closed, its slabs go back
  *	                '--> told to end: slabs are marked lost, then closed
  *
- * What an earlier daemon left with the kernel is taken over. So that a daemon
- * that still runs keeps its files, each file is locked (flock) by the daemon
- * that serves it.
+ * Slabs and sessions that an earlier daemon left with the kernel are taken over
+ * (adopt.c). A daemon locks the files that it serves (flock), so that no other daemon
+ * takes over files of one that still runs.
  *
  * Some ioctls take long (a DETACH moves a whole slab), so each file has a
- * thread that only does those. It asks what the kernel wants when the kernel
- * signals that (POLLPRI) and, until all of it is attached, ten times a second.
+ * thread that only does those. It asks for the extents that want slabs when the kernel
+ * signals that there are some (POLLPRI) and, until all have one, ten times a second.
  *
  * Locking: see struct hostd_file. The main thread uses a file's descriptor only
  * before the thread is started and after it has ended.
@@ -191,7 +191,7 @@ static struct hostd_file *file_open(struct hostd *h, const char *path)
 				    O_NOCTTY);
 
 	if (fd < 0) {
-		/* Files come and go. */
+		/* Don't log files that are gone again. */
 		if (errno != ENOENT && errno != ELOOP)
 			dcm_log(DCM_LOG_ERR, "%s: %s: it is not served", path,
 				strerror(errno));
@@ -220,7 +220,7 @@ static struct hostd_file *file_open(struct hostd *h, const char *path)
 	f->dev = st.st_dev;
 	f->ino = st.st_ino;
 	f->ended = h->ended;
-	f->used = true; /* until it is known */
+	f->used = true; /* until the thread has looked */
 	f->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	f->links = epoll_create1(EPOLL_CLOEXEC);
 	f->path = strdup(path);
@@ -252,8 +252,8 @@ fail:
 }
 
 /*
- * Have the kernel seal the file's pages, if they are to be. False: it can't, and
- * plain pages must not leave.
+ * Make the kernel seal the file's pages, if they should be sealed. False: it can't, so
+ * the file must not be served, as plain pages must not leave.
  */
 static bool file_seal(const struct hostd *h, struct hostd_file *f)
 {
@@ -284,8 +284,9 @@ static bool file_seal(const struct hostd *h, struct hostd_file *f)
 }
 
 /*
- * How its pages may go to donors. Sealed ones need no other encryption; plain ones
- * that need it never go over RDMA, whatever the configuration says of sealed ones.
+ * Choose how pages may go to donors. Sealed pages need no other encryption. Plain pages
+ * that need encryption never go over RDMA, even if the configuration allows RDMA for
+ * sealed files.
  */
 static void file_transport(const struct hostd *h, const struct hostd_file *f,
 			   struct dcm_client_config *cc)
@@ -297,7 +298,7 @@ static void file_transport(const struct hostd *h, const struct hostd_file *f,
 				h->cfg.transport;
 }
 
-/* Serve the file at @path, if it is to be served and is not yet. */
+/* Serve the file at @path, unless it is served already or should not be. */
 void hostd_file_start(struct hostd *h, const char *path)
 {
 	struct dcm_client_config cc = {
@@ -413,7 +414,7 @@ void hostd_files_reap(struct hostd *h)
 		next = f->next;
 		if (!smp_load_acquire(&f->over))
 			continue;
-		/* while its device's thread runs, wait: @ended follows */
+		/* if the GC device's thread still runs, wait: it writes @ended */
 		hostd_gc_stop(f);
 		if (!f->gc)
 			hostd_file_stop(h, f);

@@ -6,23 +6,23 @@
  * proves that it may write to the file with its window (gc/ipc.h). Then the
  * file is its window, and window.c serves it.
  *
- *	connected -> HELLO -> PROVE -> PROVED -> judged -> the file's -> over, reaped
- *	     '--------- not in 2 s, or refused --------------------------^
+ *	connected -> HELLO -> PROVE -> PROVED -> judged -> serves a file -> over, reaped
+ *	     '--------- not in 2 s, or refused -----------------------------^
  *
  * No device may hold up the main thread, which resumes donors' sessions and
  * restarts the daemon. Descriptors that a device passes with its messages are
- * never taken: the kernel drops them where the message is read, or where the
- * socket is closed, and dropping the last one may take long (a TCP socket that
+ * never taken: the kernel closes them, in the thread that reads the message or closes
+ * the socket, and closing the last reference may take long (a TCP socket that
  * lingers; NFS). So each connection has a thread from accept() to close(): it
  * reads, sends and closes. The main thread only checks the lock that the device
- * has set, and accepts or refuses. If a thread takes long to end, it is
- * interrupted again and again.
+ * has set, and accepts or refuses. A thread that takes long to end is interrupted by
+ * signals, again and again.
  *
  * A file has one such connection at a time. A runtime that connects again just
  * after it closed the former connection waits until that one is over, for
- * LEAVING_NS at most. The number of connections is bounded: of those that no file
- * has yet there may be HOSTD_CALLERS_MAX, of which one user has UID_MAX, so that
- * others get in; any more are disconnected.
+ * LEAVING_NS at most. The number of connections without a file is bounded:
+ * HOSTD_CALLERS_MAX in all, UID_MAX of one user, so that others get in. Any more are
+ * disconnected.
  *
  * Locking: the main thread's. @callers_lock guards what a connection's thread
  * and the main thread exchange.
@@ -59,9 +59,10 @@
 
 /**
  * enum caller_state - the state of a connection
- * @CALLER_PROVING: it names its file; the thread's turn
- * @CALLER_ASKING: may it be the file's? The main thread's turn
- * @CALLER_JUDGED: it is the file's, or @why is set; the thread's turn
+ * @CALLER_PROVING: it names its file and proves that it may write to it; the thread's
+ *	turn
+ * @CALLER_ASKING: may it serve the file? The main thread's turn
+ * @CALLER_JUDGED: it serves the file, or @why is set; the thread's turn
  * @CALLER_OVER: the thread ends; the main thread's turn
  */
 enum caller_state {
@@ -74,12 +75,12 @@ enum caller_state {
 /**
  * struct hostd_caller - a connection
  * @sock: -1 once the thread closes it
- * @ended: the main thread's eventfd, to be written
- * @unwanted: its user has too many: it is disconnected
+ * @ended: the main thread's eventfd, which the thread writes to
+ * @unwanted: its user has too many connections: it is disconnected
  * @knows: DCM_GC_IPC_KNOWS_* of the device
- * @proof: offset in the file that the device has locked
+ * @proof: offset in the file that the device must lock
  * @why: why it is refused
- * @owner: the file; set, with its @window, once it is the file's
+ * @owner: the file that it serves; set together with the file's @window
  */
 struct hostd_caller {
 	struct hostd_caller *next;
@@ -110,7 +111,7 @@ static bool caller_recv(const struct hostd_caller *c, void *buf, size_t bytes)
 	return recv(c->sock, buf, bytes, MSG_TRUNC) == (ssize_t)bytes;
 }
 
-/* Take the file's id and the lock's proof. False: disconnect. */
+/* Receive the file's id, then the news that @proof is locked. False: disconnect. */
 static bool caller_prove(struct hostd_caller *c)
 {
 	struct {
@@ -131,7 +132,7 @@ static bool caller_prove(struct hostd_caller *c)
 	c->knows = hello.s.room;
 	if (getrandom(&c->proof, sizeof(c->proof), 0) != sizeof(c->proof))
 		return false;
-	/* behind the end of any file, with room for one byte */
+	/* at or above 2^62: behind the end of any file */
 	c->proof = c->proof >> 2 | 1ull << 62;
 	s.value = c->proof;
 	return !dcm_gc_ipc_send(c->sock, &s, NULL, 0) &&
@@ -184,7 +185,7 @@ void hostd_gc_stop(struct hostd_file *f)
 	if (c->sock >= 0)
 		shutdown(c->sock, SHUT_RDWR);
 	pthread_mutex_unlock(&callers_lock);
-	/* it may be dropping descriptors, which takes long */
+	/* it may be closing descriptors, which takes long: interrupt it */
 	pthread_kill(c->thread, SIGALRM);
 }
 
@@ -199,7 +200,7 @@ static struct hostd_file *file_find(const struct hostd *h,
 	return NULL;
 }
 
-/* A process that knows @proof has @f open for writing: it is locked there. */
+/* Is @f locked at @proof? Then a process that knows @proof has it open for writing. */
 static bool file_locked(const struct hostd_file *f, u64 proof)
 {
 	struct flock l = { .l_type = F_RDLCK,
@@ -211,7 +212,7 @@ static bool file_locked(const struct hostd_file *f, u64 proof)
 	       l.l_start == (off_t)proof && l.l_len == 1;
 }
 
-/* Its device has closed the connection, which its thread may not know yet. */
+/* Has the device closed the connection? The thread may not have noticed yet. */
 static bool caller_left(const struct hostd_caller *c)
 {
 	struct pollfd p = { .fd = c->sock, .events = POLLRDHUP };
@@ -219,7 +220,7 @@ static bool caller_left(const struct hostd_caller *c)
 	return c->sock < 0 || poll(&p, 1, 0) > 0;
 }
 
-/* Decide whether a connection becomes a file's, or leave that for later. */
+/* Decide whether a connection may serve its file, or leave that for later. */
 static void caller_judge(struct hostd *h, struct hostd_caller *c, u64 now)
 {
 	struct hostd_file *f = file_find(h, &c->file);
@@ -261,7 +262,7 @@ static void caller_free(struct hostd_caller *c)
 	free(c);
 }
 
-/* It is to end, but is still busy: perhaps it drops descriptors. */
+/* Should the thread have ended by now? Perhaps it is closing descriptors. */
 static bool caller_late(const struct hostd_caller *c, u64 now)
 {
 	if (c->window)
@@ -280,7 +281,7 @@ bool hostd_gc_waits(const struct hostd *h)
 	return false;
 }
 
-/* Free the connections that are over; answer those that ask. */
+/* Free the connections that are over, then judge those that ask. */
 void hostd_gc_reap(struct hostd *h)
 {
 	struct hostd_caller **p = &h->callers, *c, *over = NULL;
@@ -305,7 +306,7 @@ void hostd_gc_reap(struct hostd *h)
 		h->nr_callers -= !c->window;
 		caller_free(c);
 	}
-	/* once files whose connections are over can have others */
+	/* after the loop above: files whose connections are over can have others */
 	pthread_mutex_lock(&callers_lock);
 	for (c = h->callers; c; c = c->next)
 		if (c->state == CALLER_ASKING)
@@ -314,7 +315,7 @@ void hostd_gc_reap(struct hostd *h)
 	pthread_mutex_unlock(&callers_lock);
 }
 
-/* Connections of user @uid that are no file's. */
+/* How many connections of user @uid have no file. */
 static u32 callers_count(const struct hostd *h, uid_t uid)
 {
 	const struct hostd_caller *c;
@@ -358,7 +359,7 @@ static void caller_new(struct hostd *h, int sock)
 		pthread_attr_destroy(&attr);
 	}
 	if (err) {
-		/* not closed: that could take long, and block this thread */
+		/* don't close it: that could take long, and block the main thread */
 		dcm_log(DCM_LOG_ERR,
 			"no thread for a virtio-gc device (%s): its connection stays open, unserved",
 			strerror(err));
@@ -382,7 +383,7 @@ u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p)
 	return 1;
 }
 
-/* Handle the events that poll() has returned for them. */
+/* Handle the events that poll() has returned for hostd_gc_poll()'s descriptors. */
 void hostd_gc_handle(struct hostd *h, const struct pollfd *p, u32 n)
 {
 	int sock;
@@ -395,7 +396,7 @@ void hostd_gc_handle(struct hostd *h, const struct pollfd *p, u32 n)
 		caller_new(h, sock);
 }
 
-/* The socket is for root and GROUP; without that group, for root alone. */
+/* Let GROUP use the socket, beside root; if there is no such group, only root can. */
 static void group_set(const char *path)
 {
 	const struct group *g = getgrnam(GROUP);
@@ -425,7 +426,7 @@ void hostd_gc_start(struct hostd *h, const char *path)
 	group_set(path);
 }
 
-/* Take no more connections, and end the others, in 5 s at most. */
+/* Stop listening, and end all connections; takes 5 s at most. */
 void hostd_gc_end(struct hostd *h, const char *path)
 {
 	u64 until = hostd_now_ns() + LATE_NS;

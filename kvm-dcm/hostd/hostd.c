@@ -2,14 +2,14 @@
 /*
  * hostd.c - dcm-hostd: donors for the kernel pager's files
  *
- * The kernel pages VMs' memory (files on dcmfs) and knows of no donors. This
- * daemon does: for each file it keeps sessions with donors, as libdcm does for
- * a process, gives the slabs they lend to the kernel, and takes them away when
- * donors want them back or are lost. Pages never pass through here.
+ * The kernel pages VMs' memory (files on dcmfs), but has no sessions with donors. This
+ * daemon has them: for each file it keeps sessions with donors, as libdcm does for
+ * a process, gives the slabs that they lend to the kernel, and takes them away when
+ * donors want them back or are lost. Pages never pass through this process.
  *
- * Without this process donors take a VM's memory back: those on this host after
- * 5 s, others when nothing has used it for the patience, a minute. Pages that only
- * they had are lost. So SIGTERM does not end it while a process uses a file that
+ * If this process ends for good, donors take a VM's memory back: those on this host
+ * after 5 s, others when nothing has used it for the patience, a minute. Pages that
+ * only they had are lost. So SIGTERM does not end it while a process uses a file that
  * is served; it logs which files, and ends when they are no longer used. A
  * second SIGTERM does not wait: everything that is on donors is marked lost
  * first, so that the kernel never reads from a slab that another VM has, and
@@ -47,11 +47,11 @@
 #define ENDING_MS 500
 #define SURE_NS (2000ull * 1000 * 1000)
 
-/* libc looks it up; libdcm's flags hide all other symbols. */
+/* argp looks this symbol up by name; libdcm's compiler flags hide all others. */
 __attribute__((visibility("default")))
 const char *argp_program_version = "dcm-hostd " DCM_VERSION;
 
-/* set in the environment when it restarts itself */
+/* environment variable: the daemon has restarted itself */
 #define AGAIN "DCM_HOSTD_AGAIN"
 
 static struct dcm_args args = DCM_ARGS_INIT("dcm-hostd");
@@ -118,7 +118,7 @@ static int config_read(struct hostd *h)
 	return 0;
 }
 
-/* Each slab needs an open file. */
+/* Raise the limit on open files: each slab needs one. */
 static void raise_fd_limit(void)
 {
 	struct rlimit rl;
@@ -255,7 +255,7 @@ static int files_serve(struct hostd *h, int signals)
 			since = hostd_now_ns();
 			ending_say(h);
 		}
-		/* By then each file's thread has looked again. */
+		/* After SURE_NS each file's thread has looked for users again. */
 		if (ending && (!h->files || (hostd_now_ns() - since > SURE_NS &&
 					     !files_used(h))))
 			return 0;

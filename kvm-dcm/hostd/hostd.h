@@ -35,7 +35,7 @@
 #define HOSTD_FILES_MAX 1024u
 #define HOSTD_PATH_MAX 4096u
 #define HOSTD_CHOICES "/run/dcm-hostd/donors"
-/* Each donor and each group may be named once. */
+/* Room to name each donor and each group once. */
 #define HOSTD_CHOICE_MAX (2 * DCM_CONFIG_DONORS_MAX * (DCM_NAME_MAX + 2) + 64)
 
 /**
@@ -45,10 +45,10 @@
  * @fd: open for reading only, or -1; the thread's while that runs
  * @info: as it was at the start; @info.lost_pages: as last seen
  * @donor: its donors, by the client's numbers
- * @number: the kernel's numbers of these
- * @session: sessions to be resumed at the start
- * @nr_donors: how many
- * @redundancy: on which donors each page is to be
+ * @number: the kernel's numbers of these donors
+ * @session: their sessions, to be resumed at the start
+ * @nr_donors: number of donors
+ * @redundancy: on which donors each page should be
  * @sealed: the kernel encrypts its pages before they leave
  * @client: its sessions with donors
  * @slice: timer whose signal ends @thread's DETACH
@@ -58,7 +58,7 @@
  * @stop: @thread is to end
  * @gone: no process has the file any more; read after @thread has ended
  * @over: @thread has ended
- * @inherited: the kernel has no slabs left that nobody has taken over
+ * @inherited: all slabs of an earlier daemon were taken over, or marked lost
  * @used: another process has the file open
  * @gc: the connection of the virtio-gc device on it; the main thread's
  * @ask_ns: donors are not asked for slabs before; @thread's
@@ -99,13 +99,13 @@ struct hostd_file {
 	struct dcm_log_rate no_tls; /* the client thread's */
 };
 
-/* The file of a client's callback, whose argument is @slabs. */
+/* The file of a client's callback, whose argument is the file's @slabs. */
 static inline struct hostd_file *hostd_file_of(void *slabs)
 {
 	return container_of(slabs, struct hostd_file, slabs);
 }
 
-/* How many donors are to have each page of the file. */
+/* How many donors should have each page of the file. */
 static inline u32 hostd_file_copies(const struct hostd_file *f)
 {
 	return dcm_redundancies[f->redundancy].copies;
@@ -115,12 +115,12 @@ static inline u32 hostd_file_copies(const struct hostd_file *f)
 
 /**
  * struct hostd - the daemon; used by the main thread
- * @cfg: has only donors that can be used
+ * @cfg: the configuration; only with donors that can be used
  * @files: the files that are served
  * @ended: eventfd: a file's thread has ended
  * @status: socket that serves the status; negative: none
  * @gc: socket for virtio-gc devices; -1: none
- * @callers: connections to @gc; @nr_callers: those that are no file's
+ * @callers: connections to @gc; @nr_callers: how many of them have no file
  */
 struct hostd {
 	struct dcm_host_config cfg;
@@ -179,7 +179,7 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f);
 void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d);
 
 /**
- * struct hostd_choice - the donors that a file may use, and how many at once
+ * struct hostd_choice - the choice for a file: its donors, redundancy, sealing
  * @any: all donors
  * @text: lines: a name or @GROUP each, * for all donors; "redundancy = VALUE";
  *	"seal = yes" or "seal = no"

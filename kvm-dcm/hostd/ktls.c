@@ -27,7 +27,7 @@ union crypto_info {
 	struct tls12_crypto_info_chacha20_poly1305 chacha;
 };
 
-/* Fill in the socket option; its length, or a negative errno. */
+/* Fill in the socket option; returns its length, or a negative errno. */
 static int crypto_info(gnutls_session_t tls, unsigned int read,
 		       union crypto_info *c)
 {

@@ -14,8 +14,8 @@
  *	dead: the socket was shut down, by the donor or by the kernel; POLLHUP
  *	close: DCMFS_IOC_LINK without a socket, and it is closed with a reset
  *
- * The file's thread has an epoll descriptor with all of them, gets one event
- * for an end, and then has the client look.
+ * The file's thread has an epoll descriptor with all of them. When one ends it gets an
+ * event, and makes the client look for ended connections.
  *
  * Threads: the client thread calls all functions; the file's may call dead too.
  */
@@ -61,7 +61,7 @@ static int link_ioctl(const struct hostd_link *l, int fd, u32 window,
 	return ioctl(l->file->fd, DCMFS_IOC_LINK, &arg) ? errno : 0;
 }
 
-/* The kernel has no link any more. */
+/* Make the kernel close its link. 0 or an errno. */
 static int link_end(const struct hostd_link *l)
 {
 	return link_ioctl(l, -1, 0, 0);
@@ -82,7 +82,7 @@ static void link_kill(struct dcm_endpoint *ep)
 {
 	struct hostd_link *l = to_link(ep);
 
-	/* A queue pair's descriptor is no socket. */
+	/* shutdown() fails for a queue pair's descriptor, which is no socket. */
 	if (shutdown(l->fd, SHUT_RDWR))
 		link_end(l);
 }
@@ -101,7 +101,7 @@ static bool link_paired(struct dcm_endpoint *ep)
 	return poll(&p, 1, 0) > 0 && p.revents == POLLOUT;
 }
 
-/* Why the kernel, or the donor, ended it: asked once. */
+/* Why the kernel or the donor ended the link. To be called once: reading clears it. */
 static const char *link_why(struct dcm_endpoint *ep)
 {
 	int err = 0;
@@ -189,7 +189,7 @@ static struct hostd_link *link_make(struct hostd_file *f, u32 donor, u32 lane,
 	return l;
 }
 
-/* Watch for its end. 0, or a negative errno and the kernel has no link. */
+/* Add a link to the epoll descriptor. 0; or a negative errno: the link was removed. */
 static int link_watch(struct hostd_link *l)
 {
 	struct epoll_event ev = { .events = EPOLLRDHUP | EPOLLONESHOT };
@@ -269,7 +269,7 @@ const struct dcm_client_links hostd_links = {
 	.paired = link_paired,
 };
 
-/* The file's thread: have connections that have ended replaced. */
+/* The file's thread: make the client replace connections that have ended. */
 void hostd_links_look(struct hostd_file *f)
 {
 	struct epoll_event ev[16];

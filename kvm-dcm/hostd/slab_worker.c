@@ -2,8 +2,8 @@
 /*
  * slab_worker.c - a file's slabs: given to the kernel, moved, lost
  *
- * client/slab_worker.c says what is to be done about each slab; the file's
- * thread has the kernel do it, by ioctls.
+ * client/slab_worker.c decides what to do about each slab; the file's thread makes the
+ * kernel do it, by ioctls.
  *
  * Only one thread calls the kernel about a file: DETACH excludes all other such
  * calls until the slab is empty, yet another slab may have to be attached for
@@ -12,19 +12,18 @@
  * timer is periodic, because a single signal that came just before the call
  * would be lost.
  *
- * A slab that is asked back waits a moment for the extent's other one. If no
+ * A slab that is asked back waits a moment until the extent gets another one. If no
  * donor has one, DETACH is called all the same; the kernel takes the pages into
- * direct memory if there is room (ENOSPC: there is none; donors are asked
- * again).
+ * direct memory if there is room. If not (ENOSPC), donors are asked again.
  *
  * Copies to a slab that lacks pages are made by FILL, a batch a call, at the rate
  * that the guest's faults allow (client/rebuild_pace.c).
  *
- * The kernel's number for a slab is made from its extent and from which of the
- * extent's slabs it is. Slabs that a killed daemon left with the kernel are taken
- * over (adopt.c) or forgotten by the next.
+ * The kernel's number for a slab is made from its extent and its index among the
+ * extent's slabs. Slabs that a killed daemon left with the kernel are taken over by the
+ * next one (adopt.c), or marked lost.
  *
- * Locking: none beside client/slab_worker.c's.
+ * Locking: only that of client/slab_worker.c.
  *
  * Invariant: a slab is released only when the kernel does not have it.
  */
@@ -46,8 +45,8 @@ static_assert(sizeof(struct dcm_hist) == sizeof(struct dcmfs_faults),
 /**
  * struct hostd_slab - a slab of a file
  * @id: the kernel's number for it
- * @ops: I/Os of its extent before it was attached
- * @filled: cursor of FILL
+ * @ops: how many I/Os its extent had had when it was attached
+ * @filled: the cursor of FILL
  */
 struct hostd_slab {
 	struct dcm_slab_record record;
@@ -61,7 +60,7 @@ static struct hostd_slab *slab_of(struct dcm_slab_record *r)
 	return container_of(r, struct hostd_slab, record);
 }
 
-/* I/Os of an extent so far. */
+/* How many I/Os an extent has had so far. */
 static u64 extent_ops(const struct hostd_file *f, u32 extent)
 {
 	struct dcmfs_activity act = { .extent = extent };
@@ -73,7 +72,7 @@ static u64 extent_ops(const struct hostd_file *f, u32 extent)
  * hostd_slab_adopt() - record a slab that the kernel has already
  * @f: its file
  * @slab: the client's record
- * @a: as the kernel has it
+ * @a: the slab as the kernel lists it
  * @old: its extent is being moved off it
  *
  * Return: false: no memory.
@@ -104,7 +103,7 @@ u64 hostd_slab_number(u32 extent, u32 n)
 	return DCMFS_SLABS * (u64)extent + 1 + n;
 }
 
-/* A number that no other slab of the extent has; 0: it has all its slabs. */
+/* A free number for a slab of the extent; 0: it has as many slabs as it may. */
 static u64 number_free(struct dcm_slab_worker *w, u32 extent)
 {
 	u64 first = hostd_slab_number(extent, 0);
@@ -150,7 +149,7 @@ static int slab_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	    (err == EEXIST && dcm_slab_worker_other(w, r)))
 		return -EAGAIN;
 	if (err) {
-		/* The next one may be from the same donor. */
+		/* Ask later: the next slab may be from the same donor. */
 		f->ask_ns = hostd_now_ns() + REFUSED_NS;
 		if (dcm_log_allow(&f->refused, hostd_now_ns() / 1000000, 60000))
 			dcm_log(DCM_LOG_ERR,
@@ -222,7 +221,7 @@ static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	if (wait)
 		return wait;
 	err = ioctl(f->fd, DCMFS_IOC_FILL, &fill) ? errno : 0;
-	/* a GC worker has the extent, or there is no memory for it just now */
+	/* a GC worker uses the extent, or the kernel has no memory just now */
 	if (err && err != EAGAIN)
 		return err == ENOENT ? 0 : DCM_FILL_PASS_MS;
 	slab_of(r)->filled = fill.cursor;
@@ -261,7 +260,7 @@ static void slab_lag_bound(struct dcm_slab_worker *w, u64 pages)
 
 /* ---- losses ---- */
 
-/* Have the kernel mark a slab's pages lost. Those that had no other copy. */
+/* Make the kernel mark a slab's pages lost. Returns how many had no other copy. */
 static s64 pages_lose(struct hostd_file *f, u32 extent, u64 id)
 {
 	struct dcmfs_slab a = { .extent = extent, .fd = -1, .id = id };
@@ -321,13 +320,13 @@ static void slab_count(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 					  slab_of(r)->ops);
 }
 
-/* Count each slab's I/O: donors evict the least active slabs. */
+/* Tell the client each slab's I/O: donors evict the least active slabs. */
 void hostd_slabs_count(struct hostd_file *f)
 {
 	dcm_slab_worker_each(&f->slabs, slab_count, NULL);
 }
 
-/* Whether a slab that the kernel has was taken over. */
+/* Was a slab that the kernel lists taken over? */
 static bool slab_known(struct hostd_file *f, const struct dcmfs_slab *a)
 {
 	struct dcm_slab_record *r = dcm_slab_worker_first(&f->slabs, a->extent);
@@ -350,7 +349,7 @@ static void loss_log(struct hostd_file *f, struct dcm_loss *loss,
 		dcm_loss_log(loss, NULL, cause, f->path, HOSTD_ON_LOSS);
 }
 
-/* Lose slabs that were not taken over: donors have taken them back. */
+/* Mark slabs lost that were not taken over: donors have taken these back. */
 void hostd_slabs_inherit(struct hostd_file *f)
 {
 	struct dcmfs_slab a = { .fd = -1 };
@@ -372,7 +371,7 @@ static void slab_leave(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	r->attached = false;
 }
 
-/* This process ends: the kernel must stop using the slabs. */
+/* Mark all slabs lost: this process ends, and the kernel must stop using them. */
 void hostd_slabs_leave(struct hostd_file *f)
 {
 	struct dcm_loss loss = { 0 };

@@ -4,11 +4,11 @@
  *
  * A connection to the socket gets one JSON object and the end of the stream.
  * Nothing is read, so there is no input to check. The main thread, which has
- * the list of files, makes the text; a thread made for it sends it, so that a
- * slow reader delays no one. Only a few are sent at a time: more connections
- * are closed, and a reader has two seconds.
+ * the list of files, makes the text; a thread of its own sends each text, so that a
+ * slow reader delays no one. Only %SENDING_MAX are sent at a time: further connections
+ * are closed. A reader has two seconds.
  *
- * Without the socket files are served all the same; its failure is logged.
+ * If the socket can't be made, that is logged, and files are served all the same.
  *
  * Locking: the main thread's; all threads count @sending.
  */
@@ -47,7 +47,7 @@ static void json_put(json_t *o, const char *key, u64 value)
 
 static void json_put_text(json_t *o, const char *key, const char *text)
 {
-	/* A path may not be valid UTF-8. */
+	/* A path may be invalid UTF-8: then null. */
 	json_t *s = json_string(text);
 
 	json_object_set_new(o, key, s ? s : json_null());
@@ -256,7 +256,7 @@ int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
 	return err;
 }
 
-/** hostd_unlisten() - close and unlink it; @fd may be -1, and is -1 then */
+/** hostd_unlisten() - close and unlink a socket of hostd_listen(); sets @fd to -1 */
 void hostd_unlisten(int *fd, const char *path)
 {
 	if (*fd < 0)

@@ -3,10 +3,10 @@
  * watch.c - find the files on each dcmfs
  *
  * Mounts are read from /proc/self/mounts, again whenever the kernel signals a
- * change (poll() on that file): those of the configuration, or all. Directories
- * are watched by inotify, and scanned after the watch is set, so that no file
- * is missed. A file is served once it has a size, and setting the size is a
- * modification. A file seen twice is recognized by its inode number
+ * change (poll() on that file). Those of the configuration are used, or all.
+ * Directories are watched by inotify, and scanned after the watch is set, so that no
+ * file is missed. A file is served once it has a size; setting the size is a modification,
+ * which inotify reports. A file that is seen twice is recognized by its inode number
  * (hostd_file_known()).
  *
  * A watch keeps no file system mounted; a file that is served does.
@@ -42,7 +42,7 @@
  * struct hostd_dir - a directory that is watched
  * @wd: inotify's number
  * @depth: 0: the top of a mount
- * @seen: its mount is still there, or it was scanned
+ * @seen: mark of a scan: its mount is still there, or it was scanned
  */
 struct hostd_dir {
 	struct hostd_dir *next;
@@ -101,7 +101,7 @@ static void entry_look(struct hostd *h, const struct hostd_dir *d,
 	struct stat st;
 	int n = snprintf(path, sizeof(path), "%s/%s", d->path, name);
 
-	/* The name goes into the log. */
+	/* Skip names with control characters: names go into the log. */
 	for (p = name; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			return;
@@ -197,7 +197,7 @@ static struct hostd_dir *mount_find(const struct hostd *h, const char *path)
 	return d;
 }
 
-/* Compare with what is mounted now. */
+/* Watch each dcmfs that is mounted now and not watched yet. */
 void hostd_watch_mounts(struct hostd *h)
 {
 	FILE *f = setmntent(MOUNTS, "re");
@@ -225,7 +225,7 @@ static void dirs_rescan(struct hostd *h)
 		"inotify events were lost: looking through all directories again");
 	for (d = h->dirs; d; d = d->next)
 		d->seen = false;
-	/* The list changes during a scan. */
+	/* Start over after each scan, as it changes the list. */
 	while (more) {
 		more = false;
 		for (d = h->dirs; d && !more; d = d->next) {
@@ -253,7 +253,7 @@ static void event_handle(struct hostd *h, const struct inotify_event *e)
 		bool mount = !d->depth;
 
 		dir_forget(h, d);
-		/* Another one may be mounted there already. */
+		/* Another dcmfs may be mounted there already. */
 		if (mount)
 			hostd_watch_mounts(h);
 	} else if (e->len && memchr(e->name, 0, e->len)) {
@@ -278,7 +278,7 @@ void hostd_watch_read(struct hostd *h)
 	}
 }
 
-/* 0 or a negative errno, which has been logged. */
+/* Start to watch. 0 or a negative errno, which has been logged. */
 int hostd_watch_start(struct hostd *h)
 {
 	h->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);

@@ -5,22 +5,23 @@
  * Once a device has proven that it may write to a file (gc.c), its requests are
  * done here, by the same code as in libdcm (gc/queue.c and below), because the
  * keys and the sessions with donors are in this process. The kernel has the
- * pages: they are synced, frozen and thawed by ioctls of the file. The device
- * writes live bitmaps into the window and discards garbage there: this process
- * may not write to the file, and a page that it touched could be lost, or
- * truncated, and kill it.
+ * pages: they are synced, frozen and thawed by ioctls of the file. Live bitmaps are
+ * written into the window, and garbage discarded there, by the device: this process
+ * may not write to the file, and touching a page that is lost or truncated would kill
+ * it.
  *
- * Its cost is bounded: few requests may be unanswered, and no more are read
- * meanwhile. A device that does not read its answers for 5 s is disconnected,
- * and holds up no other file.
+ * Limits: few requests may be unanswered; while there are as many, no more are read. A
+ * device that does not read its answers for 5 s is disconnected. It holds up no other
+ * file.
  *
- * When the device is gone, frozen pages are thawed, and its workers end.
- * Content is not touched: it may be this daemon that restarts.
+ * When the device is gone, frozen pages are thawed, and its workers end. The content of
+ * pages is not changed, as the cause may be that this daemon restarts.
  *
- * Where the file has copies, the kernel spreads, reverts or keeps what workers changed
+ * Where the file has copies, the kernel spreads, reverts or keeps the workers' changes
  * (gc/workers_copies.c says when). If this process is killed before that, the kernel
- * reverts it when it closes the file. References that were updated before stay so:
- * before any is, the device is told what has been moved, and where the tables are.
+ * reverts them when it closes the file. References whose update was spread before stay
+ * updated; so before any reference is updated, the device is told which objects were
+ * moved, and where the tables are.
  *
  * Locking: @lock guards @in_flight. The GC thread and the connection's thread
  * send without a lock, as messages are sent whole.
@@ -38,12 +39,12 @@
 
 #define SEND_S 5
 #define IN_FLIGHT_MAX 256u
-#define SLICE_MS 500u /* of a sync, between checks whether to end */
-#define BUSY_MS 3000u /* for so long I/O may use a page that is to be synced */
+#define SLICE_MS 500u /* of a sync, between two checks whether to end */
+#define BUSY_MS 3000u /* wait so long for I/O that uses a page to be synced */
 
 /**
  * struct hostd_window - a file's window, and the connection of its device
- * @sock: to the device
+ * @sock: the connection to the device
  * @knows: DCM_GC_IPC_KNOWS_* of the device
  * @ending: the device is gone: leave content alone
  * @in_flight: requests not answered
@@ -65,7 +66,7 @@ struct request {
 	u64 token;
 };
 
-/* Send the whole message, or end the connection: false. */
+/* Send a whole message. False: that failed, and the connection was ended. */
 static bool msg_send(struct hostd_window *w, const struct dcm_gc_ipc *s,
 		     const void *more, size_t bytes)
 {
@@ -143,7 +144,7 @@ static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
 	u64 now = clock_ms(), moved_ms = now, first;
 	int err = ETIMEDOUT;
 
-	/* A slice does not look again at what earlier ones have synced. */
+	/* Each slice goes on where the last one ended. */
 	while ((err == ETIMEDOUT ||
 		(err == EBUSY && now - moved_ms < BUSY_MS)) &&
 	       now < until_ms && !hostd_window_ending(w)) {
@@ -186,7 +187,7 @@ static void window_revert(void *priv, u64 at, u64 end, bool keep)
 			w->f->path, strerror(err));
 }
 
-/* Also slabs that the kernel has of the daemon before this one, and no donor has. */
+/* dcm_gc_backend_ops.losing; also while slabs of an earlier daemon are not marked. */
 static bool window_losing(void *priv)
 {
 	struct hostd_file *f = ((struct hostd_window *)priv)->f;
@@ -212,7 +213,7 @@ static void window_forget(void *priv, u64 at, u64 bytes)
 	range_ioctl(priv, DCMFS_IOC_HINT, at, bytes, DCMFS_HINT_FORGET);
 }
 
-/* The device discards, before it reads the answer. */
+/* Ask the device to discard a range: it does before it reads the answer. */
 static int window_discard(void *priv, u64 at, u64 bytes)
 {
 	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_DISCARD,
@@ -237,7 +238,7 @@ static bool window_place(void *priv, u64 at, struct dcm_gc_place_of *place)
 	return true;
 }
 
-/* Lanes are in the kernel, which counts their writes. */
+/* Ask the kernel, whose lanes make the writes and count them. */
 static bool window_write_count(void *priv, u64 at, u64 bytes,
 		       const struct dcm_gc_place_of *place, u32 *count)
 {
@@ -269,7 +270,7 @@ static void window_bits(void *priv, u64 at, const void *bits, size_t bytes)
 	msg_send(priv, &s, bits, bytes);
 }
 
-/* As the kernel has it now: it can be changed at any time. */
+/* Ask the kernel for the budget, which can be changed at any time. */
 static u64 window_budget(void *priv)
 {
 	const struct hostd_window *w = priv;
@@ -410,7 +411,7 @@ struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, u32 knows,
 	snprintf(why, len, "no memory");
 	if (!w)
 		return NULL;
-	/* its answers would be longer than a message of the socket */
+	/* answers with bitmaps are longer than a message, so they come in parts */
 	if (!(knows & DCM_GC_IPC_KNOWS_PART))
 		backend.hidden |= 1ull << VIRTIO_GC_F_BITMAPS;
 	if (!(knows & DCM_GC_IPC_KNOWS_BUDGET))

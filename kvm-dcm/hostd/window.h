@@ -11,9 +11,9 @@ struct hostd_window;
 /**
  * hostd_window_new() - make the window of a file
  * @f: the file
- * @sock: the device's connection; it stays the caller's
+ * @sock: the device's connection; the caller closes it
  * @knows: DCM_GC_IPC_KNOWS_* of the device
- * @why: why it failed, of @len bytes
+ * @why: filled in on failure: the reason, of at most @len bytes
  */
 struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, u32 knows,
 				      char *why, size_t len);
@@ -23,7 +23,7 @@ void hostd_window_run(struct hostd_window *w);
 
 void hostd_window_free(struct hostd_window *w);
 
-/* Serve it no longer, and leave content alone. By any thread. */
+/* Stop serving a window, without changing the content of pages. Any thread. */
 void hostd_window_end(struct hostd_window *w);
 bool hostd_window_ending(const struct hostd_window *w);
 
