@@ -2,8 +2,8 @@
 /*
  * api.c - libdcm_gc.h: calls the functions of the host's kind
  *
- * A host works on pages of this process's pager, or has dcm-hostd work on the
- * kernel pager's. The device sees no difference once the host is open.
+ * A host works on pages of this process's pager, or lets dcm-hostd work on pages of the
+ * kernel pager. The device sees no difference once the host is open.
  *
  * Locking: none. The program's signals are blocked inside.
  */

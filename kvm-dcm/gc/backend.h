@@ -19,30 +19,31 @@
  *	have been answered. Ranges may overlap
  * @thaw: end every freeze: accesses go on
  * @sync: write the range from @at to @end back until the donors' copy is
- *	complete. @at is then the first byte that is not synced; for DONOR_LOST
- *	the byte that is lost. @keep: pages stay direct, else none does. The
- *	time limit @until_ms is on the monotonic clock
+ *	complete. On return @at is the first byte that is not synced; with status
+ *	DONOR_LOST the byte that is lost. With @keep pages stay direct, else none
+ *	does. The time limit @until_ms is on the monotonic clock
  * @losing: slabs are lost, but some of their pages are not yet marked lost:
  *	wait a moment before asking whether pages are left
  * @hint: a runtime's hint about a range: enum virtio_gc_hint_what, but not
- *	DISCARD. Waits for no page of FETCH
- * @forget: begin no more to bring in what FETCH has named of a range
- * @discard: a range reads zero from now on; 0 or a negative errno
- * @place: where a byte is kept for workers; false: nowhere, or its extent is moving
- * @write_count: counts writes to the range, which is at @place; see
+ *	DISCARD. FETCH does not wait until pages have come
+ * @forget: take FETCH back: pages of the range that are still queued are not fetched
+ * @discard: make a range read zero from now on; 0 or a negative errno
+ * @place: the donor and slab where workers find a byte; false: it is on no donor, or
+ *	its extent is moving
+ * @write_count: the write count of the range, which is at @place; see
  *	struct dcm_gc_workers_ops
  * @spread: workers have changed the range at its places: copy the new bytes to the
  *	other slabs, if there are any. The range was synced without @keep, and is
  *	frozen. OK, or TIMED_OUT at @until_ms: then @revert must follow
- * @revert: stop spreading the range. With @keep the workers' bytes count, and no
- *	other slab has them; without it the bytes from before count, if other slabs
- *	have them
- * @moved: the answer that the request of @token has if this process ends before it
- *	answers; false: its submitter can't be told. %NULL: the submitter ends with this
- *	process
+ * @revert: stop spreading the range. With @keep the workers' bytes stay, and only the
+ *	slab that they changed has them; without it pages get the bytes from before,
+ *	if other slabs have these
+ * @moved: tell the submitter of request @token its answer for the case that this
+ *	process ends before it answers; false: the submitter can't be told. %NULL: the
+ *	submitter ends together with this process
  * @bits: write bytes into the window
- * @budget: bytes of the memory with the window that this host keeps, at most; 0: not
- *	known. By any thread
+ * @budget: the budget of the memory that the window is in, in bytes; 0: not known. Any
+ *	thread
  * @end: the host is being closed
  *
  * Called by the GC thread, except @end, and except that a reset calls @discard and
@@ -97,7 +98,7 @@ struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *backend,
 /* The bytes that dcm_gc_host_config() fills in */
 #define DCM_GC_CONFIG_BYTES offsetof(struct virtio_gc_config, budget_mib)
 
-/* Fill in that much of a configuration. Returns the features it can offer. */
+/* Fill in the first DCM_GC_CONFIG_BYTES. Returns the features that can be offered. */
 u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 		       struct virtio_gc_config *c);
 

@@ -8,9 +8,9 @@
  * If the table says freeze, accesses to the regions wait until the workers have
  * answered.
  *
- * CLEAN syncs without freezing, so the pause of TRACE_START covers only what
- * was written since. Both leave pages mapped, read-only: the next write to each
- * is a fault.
+ * CLEAN syncs without freezing, so that in its pause TRACE_START has to write only
+ * pages that were written since. Both leave pages mapped read-only: the next write to
+ * each is a fault.
  *
  * A trace with the runtime's barrier needs no pause for pages at all. This goes
  * beyond semeru-osdi20, 4.1 and mako-pldi22, 5.2, which write all dirty pages
@@ -19,8 +19,8 @@
  * copied, however late, its reference is still there, or it was overwritten
  * since and the barrier reported it: either way the next object is met. So
  * TRACE_START is answered at once, its regions are synced while the guest runs,
- * as for CLEAN, then the workers begin; roots wait behind it in the queue. If
- * that fails, the trace's next commands end with the failure.
+ * as for CLEAN, then the workers begin; roots wait in the queue until then. If the
+ * start fails after its answer, the trace's next commands end with that failure.
  *
  * The GC thread writes the bitmaps of TRACE_RESULTS into the window, as a guest
  * would. It may wait for a lane of the pager; a lane waits for this thread only
@@ -38,8 +38,8 @@
 #include "commands.h"
 #include "queue_int.h"
 
-#define DCM_GC_PAGE 4096u /* of hints */
-#define DCM_GC_MOVING_MS 2000u /* for a region to stop moving */
+#define DCM_GC_PAGE 4096u /* hints are about pages of this size */
+#define DCM_GC_MOVING_MS 2000u /* wait so long until a region stops moving */
 #define DCM_GC_TRY_US 2000u
 
 enum sync {
@@ -89,8 +89,8 @@ static u32 range_freeze(struct gc_queue *gc, const struct job *j, u64 at,
 }
 
 /*
- * After a donor is gone its pages are marked lost one by one, within moments.
- * Until that is done they would seem to be there.
+ * When a donor is gone its pages are marked lost one by one, within moments. Wait until
+ * that is done: until then pages that are lost seem to be there.
  */
 static u32 losing_wait(struct gc_queue *gc, const struct job *j)
 {
@@ -114,7 +114,7 @@ static u32 range_sync(struct gc_queue *gc, const struct job *j, u64 at, u64 end)
 		return status;
 	status = gc->backend.ops->sync(gc->backend.priv, &at, end,
 				       sync_of(j) == SYNC_KEEP, j->expires_ms);
-	/* the region that lost content */
+	/* tell which region has lost content */
 	if (status == VIRTIO_GC_DONOR_LOST)
 		gc->reply->done.at = (at - p->window) / size * size;
 	return status;
@@ -129,7 +129,7 @@ static u32 range_discard(struct gc_queue *gc, const struct job *j, u64 at,
 		       VIRTIO_GC_OK;
 }
 
-/* Regions of a space, as far as they exist. */
+/* Apply @range to regions of a space, as far as they exist. */
 static u32 regions_do(struct gc_queue *gc, const struct job *j, range_fn range,
 		      u64 first, u64 regions)
 {
@@ -144,7 +144,7 @@ static u32 regions_do(struct gc_queue *gc, const struct job *j, range_fn range,
 	return range(gc, j, at, at + regions * size);
 }
 
-/* The regions that contain the @bytes of the space from @at on. */
+/* Apply @range to the regions that contain @bytes of the space from @at on. */
 static u32 regions_around(struct gc_queue *gc, const struct job *j,
 			       range_fn range, u64 at, u64 bytes)
 {
@@ -156,7 +156,7 @@ static u32 regions_around(struct gc_queue *gc, const struct job *j,
 			  (at + bytes - 1) / size - at / size + 1);
 }
 
-/* The regions that EVACUATE names: sources, destinations, tables. */
+/* Apply @range to the regions that EVACUATE names: sources, destinations, tables. */
 static u32 moves_each(struct gc_queue *gc, const struct job *j, range_fn range)
 {
 	const struct virtio_gc_move *move = j->r.entries;
@@ -175,7 +175,9 @@ static u32 moves_each(struct gc_queue *gc, const struct job *j, range_fn range)
 	return status;
 }
 
-/* The regions that ranges of references lie in; the ranges are checked. */
+/*
+ * Apply @range to regions with the request's ranges of references; these are checked.
+ */
 static u32 ranges_each(struct gc_queue *gc, const struct job *j, range_fn range)
 {
 	const struct dcm_gc_layout *l = &job_space(gc, j)->layout;
@@ -196,7 +198,7 @@ static u32 ranges_each(struct gc_queue *gc, const struct job *j, range_fn range)
 	return status;
 }
 
-/* Whether the command reads or writes the @i'th region of its list. */
+/* Does the command read or write the @i'th region of its list? */
 static bool region_used(const struct job *j, u32 i)
 {
 	const struct virtio_gc_region *region = j->r.entries;
@@ -205,7 +207,7 @@ static bool region_used(const struct job *j, u32 i)
 	       le32toh(region[i].flags) & VIRTIO_GC_REGION_SOURCE;
 }
 
-/* The regions that a command uses. */
+/* Apply @range to all regions that a command uses. */
 static u32 regions_each(struct gc_queue *gc, const struct job *j,
 			     range_fn range)
 {
@@ -238,9 +240,9 @@ static u32 regions_each(struct gc_queue *gc, const struct job *j,
 /* ---- workers ---- */
 
 /*
- * A synced region has a slab, unless its extent is moving: then it has no place
- * and would pass for empty. Wait for the move without frozen pages, as these do
- * not move. True: try again, beginning with the sync.
+ * A region that was synced has a slab. But while its extent is moving it has no place,
+ * and workers would take it for empty. Wait for the move, with all pages thawed, as
+ * frozen pages do not move. True: try again, beginning with the freeze.
  */
 static bool moving_wait(struct gc_queue *gc, const struct job *j, u64 since)
 {
@@ -262,7 +264,7 @@ static bool moving_wait(struct gc_queue *gc, const struct job *j, u64 since)
 	return false;
 }
 
-/* Freeze and sync the regions as the table says, and have the workers do it. */
+/* Freeze and sync the regions as the table says, and call the workers. */
 static u32 workers_call(struct gc_queue *gc, const struct job *j, bool freeze)
 {
 	struct dcm_gc_done *done = &gc->reply->done;
@@ -290,7 +292,7 @@ static u32 run_workers(struct gc_queue *gc, const struct job *j)
 	return workers_call(gc, j, command_of(j)->freeze);
 }
 
-/* References: ranges of them are checked before anything is done. */
+/* Commands with references: check ranges of references before anything is done. */
 static u32 run_refs(struct gc_queue *gc, const struct job *j)
 {
 	if (dcm_gc_request_ranges(&j->r) &&
@@ -320,10 +322,10 @@ static u32 run_destroy(struct gc_queue *gc, const struct job *j)
 {
 	struct dcm_gc_host_space *p = job_space(gc, j);
 
-	/* Whatever the answer, no worker has the space after that. */
+	/* Whatever the answer: the workers have forgotten the space, or were killed. */
 	if (gc->workers)
 		workers_call(gc, j, false);
-	/* No other command runs: no worker reaches these pages any more. */
+	/* No worker uses these pages any more, as no other command runs. */
 	if (gc->backend.ops->discard(gc->backend.priv, p->window, p->bytes))
 		return VIRTIO_GC_LIMIT;
 	dcm_gc_host_space_drop(&gc->spaces, p);
@@ -331,8 +333,8 @@ static u32 run_destroy(struct gc_queue *gc, const struct job *j)
 }
 
 /*
- * The request that CANCEL names came before it, so it has been answered. The work
- * that a HINT has left to be done in the background ends too.
+ * The request that CANCEL names was before it in the queue, so it has been answered.
+ * Also end the fetches that a HINT has left to be done in the background.
  */
 static u32 run_cancel(struct gc_queue *gc, const struct job *j)
 {
@@ -342,7 +344,7 @@ static u32 run_cancel(struct gc_queue *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
-/* The workers do not see CLEAN: it is checked here. */
+/* CLEAN is not sent to workers, which check other requests: check it here. */
 static u32 run_clean(struct gc_queue *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
@@ -357,7 +359,7 @@ static u32 run_clean(struct gc_queue *gc, const struct job *j)
 	return regions_each(gc, j, range_sync);
 }
 
-/* The workers do not see HINT either. */
+/* HINT is not sent to workers either: check it here. */
 static u32 run_hint(struct gc_queue *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
@@ -386,7 +388,7 @@ static u32 run_hint(struct gc_queue *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
-/* Checked as the workers will, so that it can be answered before they do. */
+/* Check TRACE_START as workers do, as it may be answered before they get it. */
 static u32 run_start(struct gc_queue *gc, const struct job *j)
 {
 	struct dcm_gc_host_space *p = job_space(gc, j);
@@ -523,7 +525,7 @@ const struct dcm_gc_workers_ops gc_command_workers_ops = {
 
 /* ---- a command ---- */
 
-/* If the command needs a trace to have begun: how its late start ended. */
+/* For commands on a trace that was answered before it began: did the start fail? */
 static u32 late_status(struct gc_queue *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
@@ -555,7 +557,7 @@ u32 gc_command_run(struct gc_queue *gc, const struct job *j)
 		return run_create(gc, j);
 	if (!job_space(gc, j))
 		return VIRTIO_GC_INVALID;
-	/* without donors spaces come and go, and no more */
+	/* without donors only spaces can be made and destroyed */
 	if (!gc->workers && j->r.command != VIRTIO_GC_SPACE_DESTROY &&
 	    j->r.command != VIRTIO_GC_CANCEL)
 		return VIRTIO_GC_UNSUPPORTED;
@@ -575,7 +577,7 @@ void gc_command_go_on(struct gc_queue *gc, const struct job *j)
 
 	workers_call(gc, j, false);
 	p->late = gc->reply->done;
-	/* I/O uses a page all the time: the runtime can't help by polling */
+	/* BUSY would ask the runtime to try again, which the trace can't */
 	if (p->late.status == VIRTIO_GC_BUSY)
 		p->late.status = VIRTIO_GC_TIMED_OUT;
 }

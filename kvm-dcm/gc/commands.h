@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * commands.h - the table of commands: their needs of pages and of workers
+ * commands.h - the table of commands: what each needs of pages and workers
  *
  * DCM_GC_COMMANDS(x) calls x(name, freeze, sync, run, targets, take) for each:
  *
@@ -10,12 +10,12 @@
  *		NONE; KEEP: pages stay in this host, read-only; OUT: none stays
  *		(ranges of TRACE_ROOTS and TRACE_CARDS, and its sources: KEEP)
  *	run	command.c: this host's part; run_workers() freezes, syncs
- *		and has the workers do the rest
+ *		and calls the workers for the rest
  *	targets	workers.c: which workers it needs:
  *		NONE; SPACE: those that know the space, or that take() starts;
- *		TRACE: all of its trace, which must be there; PLACES: the same,
- *		and they have to know where all its regions are
- *	take	workers*.c: ask them and take their answers
+ *		TRACE: all workers of its trace, which must exist; PLACES: the
+ *		same, and they must know the places of all its regions
+ *	take	workers*.c: ask the workers and take their answers
  */
 #ifndef DCM_GC_COMMANDS_H
 #define DCM_GC_COMMANDS_H

@@ -109,7 +109,7 @@ static void conn_flush(struct dcm_gc_conn *c)
 	}
 }
 
-/* Make room for @n bytes behind those that wait. */
+/* Make room in @out for @n bytes behind those that wait to be sent. */
 static bool conn_room(struct dcm_gc_conn *c, size_t n)
 {
 	size_t room = c->out_room ? c->out_room : 4096;
@@ -117,7 +117,7 @@ static bool conn_room(struct dcm_gc_conn *c, size_t n)
 
 	if (c->out_len + n > DCM_GC_CONN_OUT_MAX)
 		return false;
-	/* GnuTLS has copied the record it works on: the rest may move */
+	/* the bytes may be moved: GnuTLS has a copy of the record it is sending */
 	if (c->out_at && c->out_at + c->out_len + n > c->out_room) {
 		memmove(c->out, c->out + c->out_at, c->out_len);
 		c->out_at = 0;
@@ -263,7 +263,7 @@ bool dcm_gc_conn_recv(struct dcm_gc_conn *c, struct dcm_wire_msg *msg)
 	if (c->state == DCM_GC_CONN_CONNECTING)
 		conn_connect(c);
 	while (c->state == DCM_GC_CONN_OPENING || c->state == DCM_GC_CONN_UP) {
-		/* decode asks for the missing bytes only: one message */
+		/* never more than one message: the decoder asks for its bytes only */
 		if (c->in_used)
 			c->in_len = 0;
 		c->in_used = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * conn.h - the GC connection to one donor; its worker lives as long
+ * conn.h - the GC connection to one donor, whose worker there lives as long as it
  *
  * Never waits. Used by one thread. gc_conn_close() kills the worker.
  */
@@ -22,7 +22,7 @@ enum dcm_gc_conn_state {
 
 /**
  * struct dcm_gc_conn - a GC connection; all zero: closed
- * @refused: enum dcm_wire_status that the donor sent, if it did
+ * @refused: the status (enum dcm_wire_status) with which the donor refused, if it did
  * @record: bytes of @out that GnuTLS has taken and not sent
  */
 struct dcm_gc_conn {

@@ -18,8 +18,8 @@
  *	RESET				READY, after all answers
  *					WELCOME: donors have come or gone
  *
- * A process that has a file open for reading and writing may have it collected:
- * it can change the content anyway. The device proves that by a lock: PROVE
+ * A process that has a file open for reading and writing may use it as a window, since
+ * it can change the content anyway. The device proves that it has by a lock: PROVE
  * names a random byte far behind any file's end, and the device sets a write
  * lock of its open file there (F_OFD_SETLK), which needs a writable descriptor.
  * dcm-hostd sees the lock through a descriptor of its own.
@@ -62,15 +62,15 @@ enum dcm_gc_ipc_kind {
 			   * comes, as the daemon has ended */
 };
 
-/* HELLO: PART will be understood. An older device says nothing, and gets none. */
+/* HELLO: the device understands PART. An older device does not, and gets none. */
 #define DCM_GC_IPC_KNOWS_PART 0x1u
-/* HELLO: the device has a budget in its configuration. An older one has none. */
+/* HELLO: the device's configuration has a budget, which an older device's lacks. */
 #define DCM_GC_IPC_KNOWS_BUDGET 0x2u
 
-/* HELLO: MOVED will be understood. An older device gets none. */
+/* HELLO: the device understands MOVED. An older device gets none. */
 #define DCM_GC_IPC_KNOWS_MOVED 0x4u
 
-/* HELLO: as fstat() says */
+/* HELLO: the file's ids as fstat() gives them */
 struct dcm_gc_ipc_file {
 	__u64 dev;
 	__u64 ino;

@@ -12,11 +12,11 @@
  *
  *	connecting -> up -> the daemon is gone -> connecting ...
  *
- * A daemon that ends takes its workers and all traces along. Requests that are
- * unanswered, or made while there is no daemon, end as WORKER_LOST. If COMPACT had
- * moved objects, and references to them may have been updated, that answer names the
- * moves: the daemon has told them (MOVED). The next daemon gets a replay of the
- * requests that made spaces and types, and the next trace works. No content is lost.
+ * When a daemon ends, its workers and all traces end with it. Requests that are
+ * unanswered, or made while there is no daemon, are answered with WORKER_LOST. If
+ * COMPACT had moved objects, and references to them may have been updated, that answer
+ * lists the moves, which the daemon had sent in MOVED. The next daemon gets a replay of
+ * the requests that made spaces and types, so the next trace works. No content is lost.
  *
  * Locking: @lock guards everything but @file and the window. @sending is held
  * while a message is sent, so that requests keep their order and the socket is
@@ -70,7 +70,7 @@ static void sent_append(struct sent **list, struct sent *s)
 
 /* ---- the thread ---- */
 
-/* A space, or types: not a request for no types. */
+/* Has an answered request made a space, or added types? */
 static bool sent_adds(const struct sent *s)
 {
 	const struct virtio_gc_req *req = (const void *)s->raw;
@@ -78,7 +78,7 @@ static bool sent_adds(const struct sent *s)
 	return s->command == VIRTIO_GC_SPACE_CREATE || req->count;
 }
 
-/* It has replaced all types of its space. */
+/* Has it replaced all types of its space? */
 static bool sent_replaces(const struct sent *s)
 {
 	const struct virtio_gc_req *req = (const void *)s->raw;
@@ -87,14 +87,17 @@ static bool sent_replaces(const struct sent *s)
 	       le16toh(req->flags) & VIRTIO_GC_TYPES_REPLACE;
 }
 
-/* Record an answered request with its space. Under the lock; takes @s over. */
+/*
+ * Keep an answered request for the replay, if it belongs there. Under the lock; takes
+ * @s.
+ */
 static void sent_record(struct proxy *p, struct sent *s, u32 status)
 {
 	bool there = !status && s->space < DCM_GC_SPACES_MAX;
 
 	if (there && s->command == VIRTIO_GC_SPACE_DESTROY)
 		sent_free(&p->replay[s->space]);
-	/* the space's own request stays */
+	/* new types replace the old ones; SPACE_CREATE itself, the first, stays */
 	if (there && s->bytes && p->replay[s->space] && sent_replaces(s))
 		sent_free(&p->replay[s->space]->next);
 	if (there && s->bytes && sent_adds(s)) {
@@ -120,7 +123,7 @@ static void sent_answer(struct proxy *p, struct sent *s, const void *bytes,
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* Take from the list the request with this id; 0: one that is lost. */
+/* Take the request with this id out of the list; id 0: any request that is lost. */
 static struct sent *sent_take(struct proxy *p, u64 id)
 {
 	struct sent **at, *s;
@@ -136,7 +139,7 @@ static struct sent *sent_take(struct proxy *p, u64 id)
 	return s;
 }
 
-/* All parts have come: as many moves as it says. */
+/* Have all parts come: has the answer as many moves as its header says? */
 static bool moved_whole(const struct parts *moved)
 {
 	const struct virtio_gc_done *done = (const void *)moved->bytes;
@@ -177,7 +180,7 @@ static void spaces_forget(struct proxy *p)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* There is no daemon to forget the spaces: the reset is done. */
+/* End a reset while there is no daemon, which would have to forget the spaces, too. */
 static void reset_finish(struct proxy *p)
 {
 	bool due;
@@ -189,7 +192,7 @@ static void reset_finish(struct proxy *p)
 		spaces_forget(p);
 }
 
-/* Bytes of an answer. False: more than an answer has, or not of this one. */
+/* Add bytes to an answer. False: it gets too long, or they are another request's. */
 static bool parts_add(struct parts *p, u64 id, const void *bytes, size_t n)
 {
 	if (!id || (p->n && id != p->of) || n > PARTS_MAX - p->n)
@@ -200,7 +203,7 @@ static bool parts_add(struct parts *p, u64 id, const void *bytes, size_t n)
 	return true;
 }
 
-/* An answer, or the rest of one. False: to no request. */
+/* Take an answer, or the last part of one. False: no request has this id. */
 static bool answer_take(struct proxy *p, u64 id, const void *bytes, size_t n)
 {
 	struct sent *which;
@@ -242,7 +245,7 @@ static bool msg_handle(struct proxy *p, size_t n)
 		memcpy(p->window + s->value, s + 1, n);
 		return true;
 	case DCM_GC_IPC_DISCARD:
-		/* before the answer that follows is handled */
+		/* discard now: the answer that follows says that it is done */
 		if (!n && !fallocate(p->file,
 				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				     (off_t)s->value, (off_t)s->token))
@@ -266,7 +269,7 @@ static bool msg_handle(struct proxy *p, size_t n)
 	}
 }
 
-/* Use a daemon that has had the replay, unless a reset or start came meanwhile. */
+/* Begin to use a daemon that got the replay, unless a reset or start came meanwhile. */
 static bool sock_set(struct proxy *p, int sock)
 {
 	bool good;
@@ -337,7 +340,7 @@ static void *proxy_main(void *arg)
 		if (!fds[1].revents)
 			continue;
 		n = recv(p->sock, p->buf, sizeof(p->buf), MSG_DONTWAIT);
-		/* a reset is said once, and before what came ahead of it */
+		/* ECONNRESET comes once, before messages that came ahead of it */
 		if (n < 0 &&
 		    (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 			continue;
@@ -387,7 +390,9 @@ static u64 proxy_budget(struct dcm_gc_host *gc)
 	return budget;
 }
 
-/* Under @sending. On failure the thread finds the socket shut down. */
+/*
+ * Send a message. If that fails, shut the socket down for the thread. Under @sending.
+ */
 static void msg_send(struct proxy *p, const struct dcm_gc_ipc *s,
 		     const void *more, size_t bytes)
 {
@@ -463,7 +468,7 @@ static void proxy_reset(struct dcm_gc_host *gc)
 	while (p->forget || p->sent)
 		pthread_cond_wait(&p->quiet, &p->lock);
 	pthread_mutex_unlock(&p->lock);
-	/* Whether or not a daemon was there to do it. */
+	/* Discard the window, also if there was no daemon to do it. */
 	if (p->window &&
 	    fallocate(p->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		      (off_t)p->bytes))

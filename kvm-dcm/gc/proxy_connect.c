@@ -9,8 +9,8 @@
  *
  *	connect -> HELLO, PROVE, PROVED -> WELCOME -> START -> replay
  *
- * A failed step closes the socket; the caller begins anew. A new daemon must
- * answer each request of the replay with OK, as an earlier one did.
+ * If a step fails the socket is closed, and the caller begins anew. A new daemon must
+ * answer each request of the replay with OK, as the earlier daemon did.
  *
  * Locking: the caller is the proxy's thread, or has not started it, so nothing
  * else uses @replay and @buf. @lock is taken to change features and
@@ -91,7 +91,7 @@ static int file_lock(const struct proxy *p, u64 at, short type)
 	return fcntl(p->file, F_OFD_SETLK, &l) ? -errno : 0;
 }
 
-/* Name the file, prove write access to it. Returns bytes of the WELCOME. */
+/* Name the file, and prove write access to it. Returns the length of the WELCOME. */
 static ssize_t file_prove(struct proxy *p, int sock, char *err, size_t len)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,

@@ -12,8 +12,8 @@
 
 /**
  * struct sent - a request that is not answered
- * @lost: it will not be: there was no daemon, or the daemon is gone
- * @raw: the request, of @bytes, if it is part of the replay to the next daemon
+ * @lost: no daemon will answer it: there was none, or it is gone
+ * @raw: the request, of @bytes, if it may become part of the replay to the next daemon
  */
 struct sent {
 	struct sent *next;
@@ -29,9 +29,9 @@ struct sent {
 
 /**
  * struct parts - an answer that comes in parts
- * @bytes: room for the longest
- * @n: how many have come; 0: none of any
- * @of: the request that they answer
+ * @bytes: buffer with room for the longest answer
+ * @n: how many bytes have come; 0: there is no such answer
+ * @of: the request that it answers
  */
 struct parts {
 	u8 *bytes;
@@ -43,14 +43,14 @@ struct parts {
  * struct proxy - a host for which dcm-hostd does the work
  * @file: the window's file
  * @event: an eventfd that wakes the thread
- * @sock: -1: there is no daemon; changed by the thread, under @sending
- * @available: features
+ * @sock: the connection; -1: there is no daemon; changed by the thread, under @sending
+ * @available: features that can be offered
  * @agreed: features agreed on with the guest
- * @replayed: those that the newest daemon was sent with the replay; the thread's
+ * @replayed: features that the newest daemon was sent with the replay; the thread's
  * @sent: unanswered requests, in order
- * @replay: of each space: the requests that made it, answered with OK
- * @parts: of an answer whose rest is awaited; the thread's
- * @moved: an answer that counts if the daemon ends now; the thread's
+ * @replay: by space: the requests that made it and its types, answered with OK
+ * @parts: an answer whose last part has not come; the thread's
+ * @moved: the answer to give if the daemon ends now; the thread's
  */
 struct proxy {
 	struct dcm_gc_host api;
@@ -67,7 +67,7 @@ struct proxy {
 	pthread_cond_t quiet; /* all are answered, or forgotten */
 	int sock;
 	bool stop;
-	bool forget; /* reset: forget spaces, here and in the daemon */
+	bool forget; /* a reset: spaces must be forgotten, here and in the daemon */
 	u64 available;
 	u64 agreed;
 	u64 replayed;

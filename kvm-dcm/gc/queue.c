@@ -2,11 +2,10 @@
 /*
  * queue.c - requests of a virtio-gc device, from copy to answer
  *
- * A request is copied, read whole by dcm_gc_request_read(), which the workers
- * on donors do again, and queued for one thread, which carries it out
- * (command.c) and answers. The pages are the backend's (backend.h). A refused
- * request takes the same way, so that answered() is never called from inside
- * submit.
+ * A request is copied, checked as a whole by dcm_gc_request_read() (workers on donors
+ * check it again), and queued for one thread, which carries it out (command.c) and
+ * answers. Pages belong to the backend (backend.h). A refused request is queued, too,
+ * so that answered() is never called from inside submit.
  *
  *	submit -> [waiting] -> thread: expired, cancelled, refused or done
  *	       -> answered() -> for some, work that remains
@@ -89,7 +88,7 @@ static void job_run(struct gc_queue *gc, struct job *j)
 	config_check(gc);
 	gc->reply->done.status = gc_command_run(gc, j);
 	bytes = dcm_gc_reply_pack(gc->reply, j->r.answer_entry);
-	/* when answered the guest may send as many again [VGC-D-10] */
+	/* before the answer: after it the guest may send another [VGC-D-10] */
 	pthread_mutex_lock(&gc->lock);
 	if (j->counted)
 		gc->live[j->space]--;
@@ -101,7 +100,7 @@ static void job_run(struct gc_queue *gc, struct job *j)
 		gc_command_go_on(gc, j);
 }
 
-/* Called under the lock when no job waits. Workers may have messages. */
+/* Wait for a job, and forward workers' messages. Called under the lock. */
 static void queue_idle(struct gc_queue *gc)
 {
 	u64 junk;
@@ -126,7 +125,7 @@ static void queue_idle(struct gc_queue *gc)
 	}
 }
 
-/* Under the lock. */
+/* Wake the thread. Under the lock. */
 static void queue_wake(struct gc_queue *gc)
 {
 	u64 one = 1;
@@ -168,7 +167,7 @@ static void *gc_main(void *arg)
 
 /* ---- submitting ---- */
 
-/* A CANCEL itself is never cancelled, whatever its tag. */
+/* Cancel a job if it has this space and tag; but never a CANCEL. */
 static void job_cancel(struct job *j, u32 space, u64 tag)
 {
 	if (j && j->space == space && j->r.tag == tag && !j->answered &&
@@ -176,7 +175,7 @@ static void job_cancel(struct job *j, u32 space, u64 tag)
 		j->cancelled = true;
 }
 
-/* Under the lock. */
+/* Cancel all jobs that have this space and tag. Under the lock. */
 static void jobs_cancel(struct gc_queue *gc, u32 space, u64 tag)
 {
 	for (struct job *j = gc->first; j; j = j->next)
@@ -309,12 +308,12 @@ static void queue_reset(struct dcm_gc_host *host)
 	pthread_mutex_unlock(&gc->lock);
 
 	gc->backend.ops->forget(gc->backend.priv, 0, gc->backend.bytes);
-	/* As long as nothing is submitted the thread leaves the table alone. */
+	/* The thread is idle and nothing is submitted: it does not use the table. */
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++)
 		if (gc->spaces.space[i].bytes)
 			dcm_gc_host_space_drop(&gc->spaces,
 					       &gc->spaces.space[i]);
-	/* Also pages that were written outside of all spaces. */
+	/* Also discard pages that were written outside of all spaces. */
 	gc->backend.ops->discard(gc->backend.priv, 0, gc->backend.bytes);
 
 	pthread_mutex_lock(&gc->lock);

@@ -16,7 +16,7 @@
  * struct job - a request in the queue
  * @status: %VIRTIO_GC_OK, or why it is refused already
  * @counted: it is counted in @live of its space
- * @answered: only a reset can cancel what remains to be done for it
+ * @answered: it was answered; only a reset can cancel the work that remains
  * @r: @request, read; points into it
  * @request: a copy of @bytes
  */
@@ -56,7 +56,7 @@ struct gc_queue {
 	struct job **last;
 	struct job *running;
 	u64 features;
-	u64 budget; /* the one that config_changed() has told of */
+	u64 budget; /* the budget at the last config_changed() */
 	u32 live[DCM_GC_SPACES_MAX];
 };
 
@@ -66,17 +66,17 @@ extern const struct dcm_gc_workers_ops gc_command_workers_ops;
 
 /**
  * gc_command_run() - carry out a request
- * @gc: the queue; @reply is the answer, but for its status
+ * @gc: the queue; its @reply is filled in with the answer, except for its status
  * @j: the request
  *
  * Return: its status.
  */
 u32 gc_command_run(struct gc_queue *gc, const struct job *j);
 
-/* Whether there is more to do after its answer, which was OK. */
+/* Is there more to do for a request after it was answered with OK? */
 bool gc_command_goes_on(const struct dcm_gc_request *r);
 
-/* Do that; it changes gc->reply. */
+/* Do that remaining work; changes gc->reply. */
 void gc_command_go_on(struct gc_queue *gc, const struct job *j);
 
 #endif /* DCM_GC_QUEUE_INT_H */

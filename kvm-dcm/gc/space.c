@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * space.c - the spaces of a virtio-gc window: SPACE_CREATE's conditions
+ * space.c - the table of a virtio-gc window's spaces, and the checks of SPACE_CREATE
  *
- * A table of fixed size, as ids are small. dcm_gc_layout_check() checks how
- * objects are read; where spaces lie in the window is checked here, by
- * subtraction, so that nothing can wrap.
+ * A table of fixed size, as ids are small. dcm_gc_layout_check() has checked the
+ * layout of objects. The position of a space in the window is checked here, by
+ * subtractions, which can't overflow.
  *
  * Invariant: spaces do not overlap, and each lies in the window.
  */

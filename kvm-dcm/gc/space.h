@@ -2,8 +2,8 @@
 /*
  * space.h - the spaces of a virtio-gc window
  *
- * Which parts of the window are heaps, and how big their regions are. Knows
- * nothing of queues and donors. The caller serialises.
+ * A table of the parts of the window that are heaps, and of the sizes of their regions.
+ * It has nothing to do with queues and donors. The caller serialises calls.
  */
 #ifndef DCM_GC_SPACE_H
 #define DCM_GC_SPACE_H
@@ -16,9 +16,9 @@
 /**
  * struct dcm_gc_host_space - a space, in host byte order
  * @bytes: its size; 0: there is no such space
- * @epoch: of the last trace that the runtime was told has begun
- * @late: why that trace failed to begin, found out after the answer; its
- *	@status is %VIRTIO_GC_OK if it did begin
+ * @epoch: epoch of the last trace whose TRACE_START was answered with OK
+ * @late: why that trace failed to begin after the answer; its @status is
+ *	%VIRTIO_GC_OK if it did begin
  */
 struct dcm_gc_host_space {
 	u64 window;

@@ -3,9 +3,9 @@
  * workers.c - the GC workers of a window's donors, working together
  *
  * In mako-pldi22, 3 and 5, the CPU server coordinates; here the runtime is in a
- * guest and knows of no donors, so the host does. A command becomes questions
- * to one worker or to all at a time; while answers are awaited, the workers'
- * messages to each other are forwarded, and the deadline and the runtime's
+ * guest and has no connections to donors, so the host coordinates. A command becomes
+ * a series of questions, each to one worker or to all. While answers are awaited, the
+ * workers' messages to each other are forwarded, and the deadline and the runtime's
  * CANCEL are checked.
  *
  * Differences from the paper: memory servers do not talk to each other, as
@@ -13,8 +13,8 @@
  * started again when the next trace begins, and gets the spaces, their types and
  * the places of regions. A trace that it took part in is lost.
  *
- * A worker is trusted for its own regions, which it could overwrite anyway. If
- * it names another worker, or a length, that is checked.
+ * A worker is trusted about its own regions, which it could overwrite anyway. Lengths,
+ * and numbers of other workers, in its messages are checked.
  *
  *	connection: closed -> opening -> up, knows spaces -> failed -> closed
  *	space: no trace -> traced (@epoch) -> lost with a worker of @mask
@@ -44,7 +44,7 @@ bool gc_conn_up(const struct dcm_gc_workers *t, u32 donor)
 
 /* ---- connections ---- */
 
-/* The traces of the donor's worker are lost with it. */
+/* Close the connection to a donor's worker, which ends; its traces are lost. */
 void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 {
 	struct workers_donor *d = &t->donor[donor];
@@ -79,7 +79,7 @@ static void peer_forward(struct dcm_gc_workers *t, u32 from,
 				 "sent an invalid message");
 		return;
 	}
-	/* a receiver that is gone took the trace along: nothing waits for it */
+	/* if the receiver is gone the trace is lost, and the message not needed */
 	msg->gc.donor = from;
 	dcm_gc_conn_send(&t->donor[to].conn, msg);
 }
@@ -106,7 +106,7 @@ static void conn_handle(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 			peer_forward(t, donor, &msg);
 			break;
 		default:
-			/* a late answer, or one to no question */
+			/* ignore an answer that nobody waits for any more */
 			if (!ask || !d->tag || msg.tag != d->tag)
 				break;
 			d->tag = 0;
@@ -150,8 +150,8 @@ static u64 donors_waiting(const struct dcm_gc_workers *t)
 }
 
 /*
- * Send the question, and wait for no other answer of this worker any more. A
- * worker that is gone is not waited for.
+ * Send a question to a worker. From now on only its answer is waited for, not that of
+ * an earlier question. Does nothing if the worker is gone.
  */
 static void ask_send(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
 {
@@ -203,8 +203,8 @@ void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
 }
 
 /*
- * Done whatever the request's deadline, and even if it is cancelled: the worker
- * serves other spaces too, and is killed only if it does not forget this one.
+ * Make a worker forget a space, even if the request is cancelled or its deadline has
+ * passed. The worker serves other spaces too; it is killed only if it does not forget.
  */
 void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 {
@@ -222,7 +222,7 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 	ask.take = gc_take_done;
 	ask_send(t, &ask, donor);
 	answers_wait(t, &ask, STOP_MS);
-	/* INVALID: the worker had not begun to know the space */
+	/* INVALID: the worker did not know the space yet */
 	if (ask.status && ask.status != VIRTIO_GC_INVALID) {
 		dcm_gc_conn_fail(&d->conn, "did not forget a space: killed");
 		gc_donor_close(t, donor);
@@ -230,7 +230,7 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 	t->about = about;
 }
 
-/* Why a donor has no worker: its status. */
+/* The status for a donor that has no worker: is the worker gone, or the donor? */
 u32 gc_gone_status(struct dcm_gc_workers *t, u32 donor)
 {
 	struct dcm_client_session_ref ref;
@@ -393,7 +393,9 @@ struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
 
 /* ---- commands ---- */
 
-/* Whether the trace that a command names exists and has all its workers. */
+/*
+ * Check that the trace that a command names exists and has all its workers. A status.
+ */
 static u32 trace_check(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 {
 	struct workers_space *sp = &t->space[r->space];
@@ -406,19 +408,19 @@ static u32 trace_check(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 	return sp->lost ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_OK;
 }
 
-/* Make sure that workers know where all regions of the command are. */
+/* Check that workers know the places of all regions of the command. A status. */
 static u32 places_check(struct dcm_gc_workers *t,
 			const struct dcm_gc_request *r)
 {
 	u32 status;
 
-	/* a region that has moved takes its worker's part of the trace along */
+	/* if a region was moved to another slab, its part of the trace is lost */
 	if (!gc_space_stays(t, r->space)) {
 		t->space[r->space].lost = true;
 		return VIRTIO_GC_WORKER_LOST;
 	}
 	status = gc_space_grow(t, r->space, false);
-	/* references in it would silently not be updated */
+	/* else references in a region without a place would not be updated */
 	if (!status && r->command != VIRTIO_GC_EVACUATE &&
 	    !(dcm_gc_request_ranges(r) ? gc_space_has_ranges(t, r) :
 					 gc_space_has(t, r)))
@@ -454,7 +456,7 @@ static const struct {
 #undef ROW
 };
 
-/* Whether the workers that the command needs are there. */
+/* Check that the workers that the command needs are there. A status. */
 static u32 targets_check(struct dcm_gc_workers *t,
 			 const struct dcm_gc_request *r)
 {

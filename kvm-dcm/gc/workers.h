@@ -14,7 +14,7 @@
 #include "../proto/gc_request.h"
 #include "../client/client.h"
 
-/* Of TRACE_START: a region's extent is or was moving; sync, try again. */
+/* A status of TRACE_START: a region's extent is or was moving: sync and try again. */
 #define DCM_GC_WORKERS_MOVING VIRTIO_GC_STATUSES
 
 struct dcm_gc_workers;
@@ -33,22 +33,23 @@ struct dcm_gc_place_of {
 
 /**
  * struct dcm_gc_workers_ops - callbacks of the workers of a window
- * @place: where region @region of a space is; false: on no donor, or it is
+ * @place: the place of region @region of a space; false: it is on no donor, or it is
  *	being moved to another
- * @write_count: count of writes to a region at its place. Two equal counts: no
- *	write began or ended between them; none was under way if the region was
- *	synced at the first. false: unknown
+ * @write_count: the write count of a region at its place. If two are equal, no write
+ *	began or ended between them; and if the region was synced before the first,
+ *	none was under way. false: unknown
  * @spread: workers have changed @n regions and reported success: copy the new bytes
  *	to the other slabs of the extents, if there are any. Returns a virtio-gc
  *	status, at @until_ms at the latest
- * @revert: stop spreading @n regions. With @keep the workers' bytes count, and no
- *	other slab has them; without it the bytes from before count, if other slabs
- *	have them
- * @moved: the first @n entries of the answer are moves that are committed, and
- *	references to the moved objects are updated next. If this process ends from
- *	now on, the runtime has to learn of these moves. False: it can't
+ * @revert: stop spreading @n regions. With @keep the workers' bytes stay, and only the
+ *	slab that they changed has them; without it pages get the bytes from before,
+ *	if other slabs have these
+ * @moved: the first @n entries of the answer are moves that are committed; references
+ *	to the moved objects are updated next. Make sure that the runtime learns of
+ *	these moves even if this process ends before it answers. False: that can't be
+ *	done
  * @bits: write a part of a live bitmap at space offset @at
- * @cancelled: whether the running command is to end
+ * @cancelled: should the running command end?
  */
 struct dcm_gc_workers_ops {
 	bool (*place)(void *arg, u32 space, u32 region,
@@ -84,7 +85,7 @@ void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		       const void *raw, size_t bytes, u64 expires_ms,
 		       struct dcm_gc_reply *out);
 
-/* After %DCM_GC_WORKERS_MOVING: have all regions of @r with objects a place? */
+/* After %DCM_GC_WORKERS_MOVING: has every region of @r with objects a place now? */
 bool dcm_gc_workers_rests(struct dcm_gc_workers *t,
 			  const struct dcm_gc_request *r);
 

@@ -3,17 +3,17 @@
  * workers_cards.c - find the cards that refer into chosen regions, on all donors
  *
  * Each worker searches its own regions, at the same time as the others, and has
- * an equal share of the answer's room. A worker knows itself where its search goes on.
+ * an equal share of the answer's room. A worker remembers where its search goes on.
  *
- * A worker reads what its slabs hold. So a source whose memory has come to another
- * place, before the search or during it, ends the search: no answer is given that
- * may have been read from the old place.
+ * A worker reads its slabs. If a source region was moved to another slab, before the
+ * search or during it, the search ends: no answer may be given that was read from the
+ * old slab.
  *
  * Locking: none, only the GC thread uses it.
  */
 #include "workers_int.h"
 
-/* Regions that the search reads from now on. */
+/* Mark the regions that the search reads from now on. */
 static void sources_mark(struct workers_space *sp,
 			 const struct dcm_gc_request *r)
 {
@@ -35,7 +35,7 @@ static void sources_mark(struct workers_space *sp,
 	}
 }
 
-/* Whether all sources are where the workers read them; else @at is one. */
+/* Are all sources still where workers read them? A status; @at: one that is not. */
 static u32 sources_stay(const struct dcm_gc_workers *t, u32 space, u64 *at)
 {
 	const struct workers_space *sp = &t->space[space];
@@ -60,7 +60,7 @@ static u32 cards_check(const struct workers_space *sp,
 	if (r->flags & VIRTIO_GC_CARDS_BEGIN)
 		status = dcm_gc_cards_check(&sp->l, cards->shift, r->entries,
 					    r->count);
-	/* each worker needs room to go on */
+	/* each worker needs room for one entry at least, to get on */
 	if (!status && r->answer < (u32)__builtin_popcountll(sp->mask))
 		status = VIRTIO_GC_INVALID;
 	if (!status && !sp->finished)

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * workers_copies.c - what workers have changed, where pages have copies
+ * workers_copies.c - copy workers' changes to the extents' other slabs, or undo them
  *
- * A worker has one slab of an extent, the primary. When it has changed regions, the
- * same bytes are written to the other slabs (spread) before the runtime is told; also
- * when the command fails, but the worker lives. If the worker is gone, and its donor
- * perhaps with it, its changes are undone (revert). If the worker lives and the
- * spread can't be done in time, a donor of copies does not answer: then pages are on
- * the primary alone, thin (keep). So when a donor dies in the middle, regions are as
- * before the command or as after it, or, page by page, a mixture. A mixture is right
- * for everything that workers write: of a move that
- * is not answered with OK, to-region and table may be anything above the move's
- * start; references that were updated are updated again without effect. The bytes of
- * a from-region are never written.
+ * A worker uses one slab of an extent, the primary. When it has changed regions, the
+ * changes are copied to the other slabs before the runtime gets its answer (spread);
+ * also if the command has failed but the worker still lives. If the worker is gone, and
+ * its donor perhaps with it, its changes are undone (revert). If the worker lives but
+ * the changes can't be copied in time, a donor of copies does not answer: then pages
+ * stay on the primary alone, thin (keep).
  *
- * A move is committed, and spread, before the next one begins, and before references
- * to what it moved are updated: reverting an update does not revert a move.
+ * So if a donor dies in the middle, each page of the regions is as before the command
+ * or as after it. Such a mixture is right for everything that workers write: if a move
+ * is not answered with OK, to-region and table may be anything above the move's start;
+ * updating references that were updated has no effect; and a from-region is never
+ * written to.
+ *
+ * A move is committed and spread before the next one begins, and before references
+ * to the moved objects are updated. So reverting an update never reverts a move.
  *
  * (semeru-osdi20 and mako-pldi22 have one copy: there a donor's death ends the
  * program.)
@@ -57,8 +58,8 @@ void gc_hit_listed(struct workers_space *sp, const struct dcm_gc_request *r)
 }
 
 /*
- * The next run of regions hit that are on one donor, from @first on: their number; 0:
- * no more.
+ * Find the next run of hit regions that are on one donor, from @first on. Returns their
+ * number; 0: there are no more.
  */
 static u32 run_next(const struct workers_space *sp, u32 *first)
 {
@@ -77,7 +78,7 @@ static u32 run_next(const struct workers_space *sp, u32 *first)
 	return n;
 }
 
-/* Spread, keep or revert one run; its worker has ended its part. A status. */
+/* Spread, keep or revert one run, on which its worker has ended. Returns a status. */
 static u32 run_spread(struct dcm_gc_workers *t, u32 space, u32 first, u32 n,
 		      u64 until_ms)
 {
@@ -86,7 +87,7 @@ static u32 run_spread(struct dcm_gc_workers *t, u32 space, u32 first, u32 n,
 
 	if (gc_conn_up(t, donor))
 		well = !t->ops->spread(t->arg, space, first, n, until_ms);
-	/* from the slab that the worker changed, and no other */
+	/* if the regions have moved, another slab than the worker's was spread */
 	if (!gc_space_stays_at(t, space, first, n)) {
 		if (!well)
 			t->ops->revert(t->arg, space, first, n, false);
@@ -95,7 +96,7 @@ static u32 run_spread(struct dcm_gc_workers *t, u32 space, u32 first, u32 n,
 	}
 	if (well)
 		return VIRTIO_GC_OK;
-	/* which donor does not answer: this one, or that of a copy? */
+	/* is the worker gone by now, or does a donor of a copy not answer? */
 	gc_workers_turn(t, NULL, -1, 0);
 	if (gc_conn_up(t, donor)) {
 		t->ops->revert(t->arg, space, first, n, true);
@@ -117,7 +118,7 @@ u32 gc_changes_spread(struct dcm_gc_workers *t, u32 space, u32 status)
 		one = run_spread(t, space, first, n, until);
 		if (status || !one)
 			continue;
-		/* workers think that it is done */
+		/* workers take the command for done, so the trace must end */
 		sp->lost = true;
 		status = one;
 	}

@@ -20,17 +20,17 @@ struct replay {
 /**
  * struct workers_space - a space
  * @replay: SPACE_CREATE, then TYPES_ADD, in order; %NULL: no such space
- * @replay_end: where the next one goes; %NULL: to @replay
- * @place: of each region
- * @top: of each region in the trace, as a space offset
- * @write_count: of each region's place when the trace began
- * @hit: a byte each: workers may have changed it (workers_copies.c)
- * @source: a byte each: the search for cards reads them (workers_cards.c)
- * @flags: of the trace
+ * @replay_end: the pointer to set to the next one; %NULL: @replay
+ * @place: by region: its place
+ * @top: by region: its end in the trace, as a space offset
+ * @write_count: by region: its write count when the trace began
+ * @hit: by region, a byte: may workers have changed it? (workers_copies.c)
+ * @source: by region, a byte: does the search for cards read it? (workers_cards.c)
+ * @flags: flags of the trace
  * @mask: donors that hold a region, a bit each
- * @epoch: of the trace, once all workers have begun it
+ * @epoch: epoch of the trace, once all workers have begun it
  * @begun: epoch of the last trace that some worker may have begun
- * @searched: of the trace whose search for cards goes on; 0: none does
+ * @searched: epoch of the trace whose search for cards goes on; 0: none does
  * @lost: a worker of the trace is gone
  * @finished: the trace has ended well
  */
@@ -57,8 +57,8 @@ struct workers_space {
 /**
  * struct workers_donor - a donor, and our worker there
  * @knows: spaces that the worker knows, a bit each
- * @slab: slab ids, by the number the worker knows them by
- * @tag: of the question it has not answered; 0: none
+ * @slab: slab ids, by the number that the worker has for them
+ * @tag: tag of the question that it has not answered; 0: none
  * @logged_ms: when a line about it was last logged
  */
 struct workers_donor {
@@ -119,7 +119,7 @@ struct entries_ask {
 
 /* workers.c: connections and questions */
 bool gc_conn_up(const struct dcm_gc_workers *t, u32 donor);
-/* The traces of the donor's worker are lost with it. */
+/* Close the connection to a donor's worker, which ends; its traces are lost. */
 void gc_donor_close(struct dcm_gc_workers *t, u32 donor);
 u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor);
 void gc_close_all(struct dcm_gc_workers *t);
@@ -131,11 +131,11 @@ void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
 		     u32 status);
 /* Make a worker forget a space; it is killed if it does not. */
 void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space);
-/* Why a donor has no worker: its status. */
+/* The status for a donor that has no worker: is the worker gone, or the donor? */
 u32 gc_gone_status(struct dcm_gc_workers *t, u32 donor);
 /*
- * Ask the workers of all donors of @mask, and wait for their answers. Returns
- * why that ended early, or @ask->status.
+ * Ask the workers of all donors of @mask, and wait for their answers. Returns a status:
+ * why the wait ended early, or @ask->status.
  */
 u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask);
 void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg);
@@ -154,22 +154,22 @@ struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
 void gc_space_forget(struct workers_space *sp);
 /* Look up all regions' places. True: they are the same as last time. */
 bool gc_space_find(struct dcm_gc_workers *t, u32 space);
-/* Have on every donor of a region a worker that knows the space. */
+/* Make sure that each donor of a region has a worker that knows the space. A status. */
 u32 gc_space_place(struct dcm_gc_workers *t, u32 space);
 /*
- * Add regions that have since got a place on one of these donors. @traced: while
- * the trace runs too, for ranges in regions that it does not look at
+ * Tell workers of regions that have got a place on one of these donors since. @traced:
+ * also while the trace runs, for ranges in regions that are not traced. A status.
  */
 u32 gc_space_grow(struct dcm_gc_workers *t, u32 space, bool traced);
 /* Has every region that the request lists with objects a place? */
 bool gc_space_has(const struct dcm_gc_workers *t,
 		  const struct dcm_gc_request *r);
-/* Whether the regions of its ranges are where workers know them to be. */
+/* Are the regions of its ranges still at the places that workers know? */
 bool gc_space_has_ranges(const struct dcm_gc_workers *t,
 			 const struct dcm_gc_request *r);
 /* A command whose answers are only a status. */
 u32 gc_do_status(struct dcm_gc_workers *t, const struct gc_call *c);
-/* Whether no region has moved since the workers got its place; or none of some. */
+/* Are all regions (or @n from @first on) still at the places that workers know? */
 bool gc_space_stays(const struct dcm_gc_workers *t, u32 space);
 bool gc_space_stays_at(const struct dcm_gc_workers *t, u32 space, u32 first,
 		       u32 n);
@@ -198,14 +198,16 @@ u32 gc_do_forward(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c);
 
 /* workers_copies.c */
-/* Regions that workers are about to change: none; those of a range; those listed. */
+/*
+ * Mark regions that workers are about to change: none; those of a range; those listed.
+ */
 void gc_hit_none(struct workers_space *sp);
 void gc_hit_bytes(struct workers_space *sp, u64 at, u64 bytes);
 void gc_hit_listed(struct workers_space *sp, const struct dcm_gc_request *r);
 /*
- * Workers may have changed the regions that were hit. If a worker still answers its
- * changes are copied to the other slabs, also when the command failed (@status); if it
- * does not they are undone where there are copies. Returns the command's status.
+ * Copy the changes in marked regions to the other slabs, if their worker still answers,
+ * also when the command failed (@status). If it does not, undo them where there are
+ * copies. Returns the command's status.
  */
 u32 gc_changes_spread(struct dcm_gc_workers *t, u32 space, u32 status);
 

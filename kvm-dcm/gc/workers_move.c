@@ -4,8 +4,8 @@
  *
  * A region moves within one donor, so none of its objects cross the network;
  * the other donors then ask that donor about references into it. Moves
- * are made one by one: after a failure, moves answered before it are committed
- * and known to all workers, moves after it have not begun.
+ * are made one by one: if one fails, those before it are committed and known to all
+ * workers, and those after it have not begun.
  *
  * Locking: none, only the GC thread uses it.
  */
@@ -61,7 +61,9 @@ static bool moved_accept(struct dcm_gc_workers *t, u32 space, u32 donor,
 	return true;
 }
 
-/* Have the other donors ask the moving donor for the objects' new places. */
+/*
+ * Tell the other workers to ask the moving donor's worker for the objects' new places.
+ */
 static u32 moved_tell(struct dcm_gc_workers *t, u32 space,
 		      const struct virtio_gc_moved *moved, u32 n, u32 donor)
 {
@@ -85,7 +87,7 @@ static u32 moved_tell(struct dcm_gc_workers *t, u32 space,
 	return status;
 }
 
-/* The donor that has source, destination and table. */
+/* Find the donor that has source, destination and table of a move. A status. */
 static u32 move_donor(const struct workers_space *sp,
 		      const struct virtio_gc_move *move, u32 *donor)
 {
@@ -233,7 +235,7 @@ static u32 compact_update(struct dcm_gc_workers *t,
 	return status;
 }
 
-/* What COMPACT moved on a donor is committed before references are updated. */
+/* Commit a donor's moves of COMPACT before references are updated: spread them. */
 static u32 compact_commit(struct dcm_gc_workers *t, u32 space,
 			  const struct virtio_gc_moved *moved, u32 n)
 {
@@ -249,7 +251,7 @@ static u32 compact_commit(struct dcm_gc_workers *t, u32 space,
 	return gc_changes_spread(t, space, VIRTIO_GC_OK);
 }
 
-/* All that COMPACT may have written is as its status says. */
+/* Spread or undo all that COMPACT may have written. Returns the command's status. */
 static u32 compact_changed(struct dcm_gc_workers *t, const struct gc_call *c,
 			   u32 status)
 {
@@ -263,8 +265,8 @@ static u32 compact_changed(struct dcm_gc_workers *t, const struct gc_call *c,
 }
 
 /*
- * One donor after the other. If a donor has no room for its tables the others
- * go on, and references to what they moved are updated too. [VGC-D-44]
+ * COMPACT, one donor after the other. If a donor has no room for its tables the others
+ * go on, and references to the objects that they moved are updated, too. [VGC-D-44]
  */
 u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * workers_results.c - what a finished trace found: sizes and live bitmaps
+ * workers_results.c - results of a finished trace: live bytes and bitmaps of regions
  *
  * Each worker answers for all regions; the result of a region is taken from
  * the worker that owns it. A bitmap comes in messages of bounded size, and is
@@ -32,7 +32,7 @@ static void take_live(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 			       sizeof(*live));
 }
 
-/* Whether the bitmaps of @n regions may be written there. [VGC-D-35] */
+/* May the bitmaps of @n regions be written into the window at @at? [VGC-D-35] */
 static bool bitmaps_check(const struct workers_space *sp, u64 at, u32 n)
 {
 	u64 bytes = sp->l.region_bytes / 64 * n, size = sp->l.region_bytes;
@@ -46,7 +46,9 @@ static bool bitmaps_check(const struct workers_space *sp, u64 at, u32 n)
 	return true;
 }
 
-/* @out: where they are wanted; %NULL: in the window, at @at of the space */
+/*
+ * A question for bitmaps. @out: buffer for them; %NULL: write them at @at of the space
+ */
 struct bits_ask {
 	struct ask ask;
 	struct dcm_gc_workers *t;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * workers_space.c - what workers know of a space: layout, types, places of regions
+ * workers_space.c - send workers a space's layout, types, and places of regions
  *
  * SPACE_CREATE and TYPES_ADD requests are kept unchanged, up to a number of bytes,
- * and sent to every new worker. A TYPES_ADD that replaces all types takes the
- * place of those before. A slab of the donor is announced to the worker when a region of the
- * space lies in it, with a number that is valid as long as the worker lives.
+ * and sent to every new worker. A TYPES_ADD that replaces all types replaces the
+ * earlier ones here, too. A slab of the donor is announced to the worker when a region
+ * of the space lies in it, with a number that is valid as long as the worker lives.
  *
- * All workers judge types alike, so the first that refuses speaks for all.
- * Workers that took the types before it forget the space, and get the replay
- * later; so does a worker that got only a part. None of this kills a
- * worker, because it serves other spaces' traces too.
+ * All workers check types alike, so if the first one refuses them, all would. Workers
+ * that have already taken the types then forget the space, and get the replay later; so
+ * does a worker that got only a part. No worker is killed for this, because it serves
+ * traces of other spaces, too.
  *
  * Locking: none, only the GC thread uses it.
  */
@@ -20,7 +20,7 @@
 #define REPLAY_MAX (40u << 20)
 #define PLACES_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_place))
 
-/* Have a worker there that knows the space and its types. */
+/* Make sure that a donor has a worker that knows the space and its types. A status. */
 static u32 donor_ready(struct dcm_gc_workers *t, u32 donor, u32 space)
 {
 	struct workers_donor *d = &t->donor[donor];
@@ -42,7 +42,7 @@ static u32 donor_ready(struct dcm_gc_workers *t, u32 donor, u32 space)
 	return status;
 }
 
-/* The number of a slab; a new one is announced to the worker. */
+/* Get the worker's number for a slab; a new slab is announced to it. A status. */
 static u32 slab_announce(struct dcm_gc_workers *t, u32 donor, u64 id,
 			 u32 *number)
 {
@@ -116,7 +116,7 @@ bool gc_space_has(const struct dcm_gc_workers *t,
 	for (u32 i = 0; i < r->count; i++) {
 		u32 n = le32toh(region[i].region);
 
-		/* workers refuse a region that is not of the space */
+		/* skip regions outside of the space: workers refuse those */
 		if (n < sp->nr_regions &&
 		    le64toh(region[i].top) > n * sp->l.region_bytes &&
 		    sp->place[n].donor == VIRTIO_GC_NO_DONOR)
@@ -151,7 +151,7 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space, bool traced)
 		status = donor_place(t, i, space);
 		placed |= status != VIRTIO_GC_BUSY;
 	}
-	/* the trace still runs; or only some workers know of the region */
+	/* failed, or the trace still runs: take the new places back */
 	for (u32 r = 0; any && status && r < sp->nr_regions; r++)
 		if (grown[r])
 			sp->place[r].donor = VIRTIO_GC_NO_DONOR;
@@ -269,7 +269,7 @@ static void replay_append(struct workers_space *sp, struct replay *replay)
 	sp->replay_bytes += sizeof(*replay) + replay->bytes;
 }
 
-/* Drop what was kept behind @first, or all with %NULL. */
+/* Drop the requests that were kept after @first; %NULL: all. */
 static void replay_drop(struct workers_space *sp, struct replay *first)
 {
 	struct replay **at = first ? &first->next : &sp->replay;
@@ -284,7 +284,7 @@ static void replay_drop(struct workers_space *sp, struct replay *first)
 	sp->replay_end = at;
 }
 
-/* Room for a request to be kept, beside those of all spaces. */
+/* Is there room to keep a request, within the limit for all spaces? */
 static bool replay_room(const struct dcm_gc_workers *t, size_t bytes)
 {
 	u64 all = sizeof(struct replay) + bytes;
@@ -353,7 +353,7 @@ u32 gc_do_destroy(struct dcm_gc_workers *t, const struct gc_call *c)
 	return VIRTIO_GC_OK;
 }
 
-/* All workers read types alike: one worker's answer is that of all. */
+/* Send types to all workers. If one refuses them, make the others forget the space. */
 static u32 types_send(struct dcm_gc_workers *t, const struct gc_call *c)
 {
 	u32 status = VIRTIO_GC_DONOR_LOST, space = c->r->space, one;
@@ -365,17 +365,17 @@ static u32 types_send(struct dcm_gc_workers *t, const struct gc_call *c)
 		one = donor_ready(t, i, space);
 		if (!one) {
 			one = gc_ask(t, &ask, 1ull << i);
-			/* it has taken the types, or may have */
+			/* the worker has taken the types, or may have */
 			if (!one || one == VIRTIO_GC_TIMED_OUT ||
 			    one == VIRTIO_GC_CANCELLED)
 				taken |= 1ull << i;
 		}
 		if (one == VIRTIO_GC_WORKER_LOST ||
 		    one == VIRTIO_GC_DONOR_LOST) {
-			/* if this worker is needed, a later command fails */
+			/* the worker is gone: later commands that need it fail */
 			status = one;
 		} else if (one) {
-			/* make all workers know the same */
+			/* refused: all workers must know the same types again */
 			t->space[space].lost |= !!taken;
 			for (; taken; taken &= taken - 1)
 				gc_forget(t, (u32)__builtin_ctzll(taken),

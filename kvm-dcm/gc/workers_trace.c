@@ -9,11 +9,11 @@
  *
  * Without the runtime's barrier a region must not be written to while it is
  * traced: semeru-osdi20, 4.2, fig. 6. There the memory server reads a tag that
- * the host's write-backs change; here the host's pager counts writes, because
- * only it knows of every write, over any transport. It looks when all threads
- * are quiet: bytes that a worker has read were in the slab, so their write had
- * changed the count. Workers get the counts that changed, and mark results as
- * stale.
+ * the host's write-backs change. Here the host's pager counts writes, because
+ * only it sees every write, over any transport. The counts are read when all workers
+ * are quiet: bytes that a worker has read were in the slab by then, so their write has
+ * changed the count. Workers are sent the counts that changed, and mark their results
+ * as stale.
  *
  * Locking: none, only the GC thread uses it.
  */
@@ -21,7 +21,7 @@
 
 #define COUNTS_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_write_count))
 
-/* Whether the worker had begun the trace does not matter. */
+/* Ignore the answer's status: the worker may not have begun the trace. */
 static void take_any(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 {
 	(void)arg;
@@ -29,7 +29,7 @@ static void take_any(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 	(void)msg;
 }
 
-/* End the trace before: a worker can't be given new places while it runs. */
+/* End the space's earlier trace: while it runs workers can't be given new places. */
 static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 {
 	struct workers_space *sp = &t->space[space];
@@ -142,14 +142,14 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct gc_call *c)
 	if (!r->epoch || r->epoch == sp->epoch)
 		return VIRTIO_GC_INVALID;
 	status = trace_end(t, r->space);
-	/* a worker lost since the last trace does not matter to this one */
+	/* for a new trace it does not matter if a worker of the last one is gone */
 	if (status && status != VIRTIO_GC_WORKER_LOST &&
 	    status != VIRTIO_GC_DONOR_LOST)
 		return status;
 	/*
-	 * A page that was synced and is also direct is on no donor once its
-	 * extent moves. So none may have moved since before they were synced:
-	 * true of a region whose place is the same as at the last look.
+	 * When an extent moves, a page that was synced but is also direct leaves
+	 * its donor. So no region may have moved since before it was synced.
+	 * That is so if its place is the same as at the last look.
 	 */
 	if (!gc_space_find(t, r->space) || !gc_space_has(t, r))
 		return DCM_GC_WORKERS_MOVING;
@@ -175,8 +175,8 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct gc_call *c)
 }
 
 /*
- * Ranges may lie in regions that are not traced: such a one may have got its
- * first place since, or another. The trace goes on without what lies there.
+ * Ranges of references may lie in regions that are not traced. Such a region may have
+ * got its first place since the trace began, or another one: tell the workers.
  */
 u32 gc_do_roots(struct dcm_gc_workers *t, const struct gc_call *c)
 {
@@ -228,7 +228,7 @@ static void take_flags(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 	};
 }
 
-/* Get all flags; the result is the first trace that has failed. */
+/* Get the flags of all workers. Returns a failed worker's result, if there is one. */
 static struct dcm_gc_result trace_poll(struct dcm_gc_workers *t, u32 space,
 				       struct poll_ask *p, u32 *opaque)
 {
@@ -256,8 +256,9 @@ static struct dcm_gc_result trace_poll(struct dcm_gc_workers *t, u32 space,
 }
 
 /*
- * How a trace is, without waiting for it; one that has failed is quiet. That the
- * first round is not quiet may be past: `changed` is of the time before it.
+ * Is a trace quiet? Does not wait for it; a trace that has failed counts as quiet. If
+ * the first round of flags is not quiet, ask again: the flag `changed` tells of the
+ * time before the round, and the workers may be quiet by now.
  */
 static u32 trace_look(struct dcm_gc_workers *t, u32 space, struct poll_ask *p,
 		      bool *quiet, u32 *opaque)
@@ -338,7 +339,7 @@ u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c)
 	return result.status;
 }
 
-/* The question which of @address, @n of them, were met. */
+/* A question: which of the @n objects at @address were met? */
 struct asked_ask {
 	struct entries_ask e;
 	const __le64 *address;
@@ -370,7 +371,9 @@ static void take_asked(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 	}
 }
 
-/* Set a bit of @bits for each that was met; as many as a request can have. */
+/*
+ * Set a bit of @bits for each object that was met; @n: at most as a request can have.
+ */
 static u32 objects_ask(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		       const __le64 *address, u32 n, u8 *bits)
 {
@@ -411,8 +414,8 @@ u32 gc_do_trace_ask(struct dcm_gc_workers *t, const struct gc_call *c)
 }
 
 /*
- * Weak objects as workers have them: a worker does not know whether another's
- * referents were met. Leave out those that were.
+ * Workers list weak objects whose referents are elsewhere, as a worker does not know
+ * whether another worker has met these. Remove those whose referents were met.
  */
 static u32 clear_filter(struct dcm_gc_workers *t, const struct gc_call *c,
 			u32 *count)
@@ -436,7 +439,7 @@ static u32 clear_filter(struct dcm_gc_workers *t, const struct gc_call *c,
 	return status;
 }
 
-/* Ask one donor after the other, as far as there is room. */
+/* TRACE_MET: ask one donor after the other, as far as the answer has room. */
 u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c)
 {
 	const struct dcm_gc_request *r = c->r;
@@ -452,7 +455,7 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c)
 	struct dcm_gc_result result;
 	struct poll_ask p;
 
-	/* while it runs: types, with STATE, or CLEAR, and only when it is quiet */
+	/* while a trace runs: OPAQUE; if quiet also CLEAR, and TYPES with STATE */
 	if (what != VIRTIO_GC_MET_OPAQUE && !sp->finished) {
 		bool quiet = false;
 
@@ -464,7 +467,7 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c)
 			return status ? status : VIRTIO_GC_BUSY;
 		opaque = 0;
 	}
-	/* the workers do not wait: waiting is done here */
+	/* leave out the flag to wait: that is done here, not by workers */
 	memcpy(copy, c->raw, sizeof(copy));
 	req->flags = htole16(r->flags & VIRTIO_GC_MET_AGAIN);
 	while (r->flags & VIRTIO_GC_MET_WAIT && !opaque) {

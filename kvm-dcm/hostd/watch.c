@@ -5,9 +5,9 @@
  * Mounts are read from /proc/self/mounts, again whenever the kernel signals a
  * change (poll() on that file). Those of the configuration are used, or all.
  * Directories are watched by inotify, and scanned after the watch is set, so that no
- * file is missed. A file is served once it has a size; setting the size is a modification,
- * which inotify reports. A file that is seen twice is recognized by its inode number
- * (hostd_file_known()).
+ * file is missed. A file is served once it has a size; setting the size is a
+ * modification, which inotify reports. A file that is seen twice is recognized by its
+ * inode number (hostd_file_known()).
  *
  * A watch keeps no file system mounted; a file that is served does.
  *
