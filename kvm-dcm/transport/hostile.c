@@ -2,23 +2,22 @@
 /*
  * hostile.c - a transport that misbehaves as much as it may, for tests
  *
- * Every operation gets a place in a table, and its fate when it is posted:
+ * When an operation is posted it gets a place in a table, and its fate is chosen:
  * refused, done in two pieces, done but reported as failed, delayed, overtaken,
  * swallowed. An operation that is carried out goes to the inner endpoint as a
- * struct dcm_io of the table, so the poster's is never used twice. A test that
- * passes has met everything transport.h allows and nothing it does not:
- * operations are only reordered as any unordered transport may. A slab is given
- * bytes that were not written to it only on the donor that is to lie (FLIP,
- * SWAP, OLD), whose page is to be noticed.
+ * struct dcm_io of the table, so the poster's is never used twice. This does everything
+ * that transport.h allows, and nothing else: operations are only reordered as any
+ * unordered transport may. Wrong bytes come only from the one donor that lies (FLIP,
+ * SWAP, OLD), and the core has to notice them.
  *
  * States of a place: FREE, TODO (a piece waits for room in the inner queue),
  * INNER (a piece is in flight there), HELD (has its result, waits for its
  * time), SILENT, LATE (its bytes are kept). The endpoint dies for good like any
- * other, also when the inner one dies. A LATE WRITE makes it take no more; when
- * nothing else is in flight it dies, and whoever closes it leaves the inner
- * endpoint to a thread. That does what is LATE, as a network does that was slow,
- * unless the donor has ended the connection by then, as it does before it
- * accepts the lane again.
+ * other, also when the inner one dies. After a LATE WRITE it takes no more operations,
+ * and dies when nothing else is in flight. close() then leaves the inner endpoint to
+ * a thread, which does the LATE WRITEs some time later, as a slow network might; unless
+ * the donor has ended the connection by then, as it does before it accepts the lane
+ * again.
  *
  * Deterministic given the seed and the inner endpoint's order, apart from
  * delays, which are in real time. Locking: none, one lane uses an endpoint; the
@@ -48,7 +47,9 @@ enum place_state {
 	PLACE_LATE,
 };
 
-/* A WRITE that is done late, with all that it needs: its poster's may be gone. */
+/*
+ * A WRITE to be done late, with a copy of its bytes: the poster's may be gone by then.
+ */
 struct late_write {
 	struct dcm_io io;
 	struct dcm_slab_ref slab;
@@ -56,7 +57,7 @@ struct late_write {
 	char data[DCM_IO_BYTES_MAX];
 };
 
-/* The thread's: the inner endpoint, and what it is to do there. */
+/* A thread's job: the inner endpoint, and the late WRITEs to do there. */
 struct late_job {
 	struct dcm_endpoint *inner;
 	struct dcm_hostile *dials;
@@ -105,7 +106,7 @@ static u64 rng_draw(struct hostile_endpoint *h)
 	return h->rng;
 }
 
-/* @fits: the operation is one that this can happen to. */
+/* Draw whether @kind happens to an operation. @fits: it can happen to this one. */
 static bool dial_strikes_if(struct hostile_endpoint *h,
 			    enum dcm_hostile_kind kind, bool fits)
 {
@@ -147,7 +148,7 @@ static void endpoint_fail(struct hostile_endpoint *h)
 	unsigned int i;
 
 	h->dead = true;
-	/* wait for the inner endpoint: it uses the poster's memory */
+	/* wait until the inner endpoint is done: it uses the poster's memory */
 	while (h->inner->ops->in_flight(h->inner)) {
 		struct dcm_io *list;
 
@@ -166,7 +167,7 @@ static void endpoint_fail(struct hostile_endpoint *h)
 	}
 }
 
-/* Keep a WRITE's bytes: it is done when the endpoint is closed, or not. */
+/* Keep a WRITE's bytes. It may be done after the endpoint is closed. */
 static void place_keep(struct hostile_endpoint *h, struct place *p)
 {
 	struct late_write *w = malloc(sizeof(*w));
@@ -183,7 +184,7 @@ static void place_keep(struct hostile_endpoint *h, struct place *p)
 	p->state = PLACE_LATE;
 }
 
-/* An offset in the slab with as many bytes of other pages. */
+/* Choose an offset in the slab where @io->bytes of other pages are. */
 static u64 other_offset(struct hostile_endpoint *h, const struct dcm_io *io)
 {
 	u64 places = (io->slab->bytes - io->bytes) / 4096 + 1;
@@ -192,7 +193,7 @@ static u64 other_offset(struct hostile_endpoint *h, const struct dcm_io *io)
 	return at != io->offset ? at : at ? at - 4096 : (places > 1) * 4096;
 }
 
-/* Change an operation as a donor that lies does. */
+/* Change an operation as a lying donor would. */
 static void place_lie(struct hostile_endpoint *h, struct place *p)
 {
 	bool lies = p->io.slab->peer == READ_ONCE(h->dials->liar);
@@ -286,7 +287,9 @@ static void piece_done(struct hostile_endpoint *h, struct place *p)
 		place_feed(h, p);
 		return;
 	}
-	/* pieces are adjacent, also if the data stays in the slab */
+	/*
+	 * the first piece's address is the operation's, even if data stays in the slab
+	 */
 	if (orig->op == DCM_IO_READ)
 		orig->data = p->data;
 	if (p->flip)
@@ -295,7 +298,7 @@ static void piece_done(struct hostile_endpoint *h, struct place *p)
 	place_hold(p, p->late);
 }
 
-/* Is there nothing to wait for before the endpoint dies of what is late? */
+/* Are only LATE WRITEs left, so that the endpoint can die now? */
 static bool only_late(const struct hostile_endpoint *h)
 {
 	unsigned int i;
@@ -442,7 +445,7 @@ static void late_free(struct late_write *w)
 	}
 }
 
-/* One late WRITE, to its end or that of the connection. */
+/* Do one late WRITE, until it or the connection has ended. */
 static void late_do(struct late_job *job, struct late_write *w)
 {
 	struct dcm_endpoint *inner = job->inner;
@@ -475,14 +478,14 @@ static void *late_main(void *arg)
 	return NULL;
 }
 
-/* Leave the inner endpoint to a thread; false if there is nothing to do there. */
+/* Leave the inner endpoint to a thread. False: there are no late WRITEs to do. */
 static bool late_begin(struct hostile_endpoint *h)
 {
 	u64 most = READ_ONCE(h->dials->late_ns);
 	struct late_job *job;
 	pthread_t thread;
 
-	/* after another death the poster's memory would be used again */
+	/* not if operations in flight there still use their posters' memory */
 	if (!h->late || h->inner->ops->dead(h->inner) ||
 	    h->inner->ops->in_flight(h->inner))
 		return false;

@@ -45,7 +45,7 @@ enum dcm_hostile_kind {
  *	donor may have fenced it off by then
  * @liar: the donor (dcm_slab_ref.peer) of %DCM_HOSTILE_FLIP, SWAP and OLD
  * @count: how often each kind happened; written by endpoints only
- * @late_done: LATE WRITEs that took effect; likewise
+ * @late_done: LATE WRITEs that took effect; written by endpoints only
  * @ops: operations taken
  *
  * Any thread may change or read it at any time with READ_ONCE/WRITE_ONCE and

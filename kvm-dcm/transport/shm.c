@@ -5,13 +5,14 @@
  * A slab is a memfd that the donor made, sealed against growing and never
  * mapped there. READ costs nothing: it returns the address in the client's
  * read-only mapping, and the pager passes it to UFFDIO_COPY. WRITE is one
- * pwrite(). A slab that is not mapped is read by pread(). All complete inside post(), poll() only returns them.
+ * pwrite(). A slab that is not mapped is read by pread(). All operations complete
+ * inside post(); poll() only returns them.
  *
  * This process never reads the mapping itself. The donor may revoke a slab by
- * ftruncate(fd, 0) at any instant; a load would then raise SIGBUS, while the
- * kernel's copy for us fails with EFAULT, and pwrite() past the end of a file
- * that may not grow with EPERM. Neither can reach another VM's bytes: the donor
- * never uses a memfd for a second owner.
+ * ftruncate(fd, 0) at any instant. Then a load would raise SIGBUS; the kernel's copy
+ * (UFFDIO_COPY) fails with EFAULT, and pwrite(), past the end of a file that may not
+ * grow, with EPERM. Neither can reach another VM's bytes: the donor never uses a memfd
+ * for a second owner.
  *
  * The papers have no such transport. A host uses it for memory of a NUMA node,
  * a CXL device or a donor VM that a local daemon lends, and other transports
@@ -65,8 +66,8 @@ static void shm_close_ep(struct dcm_endpoint *ep)
 }
 
 /*
- * The size of a slab's file tells whether the slab is lost; the error of a
- * failed write does not. EPERM means a truncated file, but ENOSPC and ENOMEM
+ * Is the slab lost? That is told by the size of its file, not by the error of a
+ * failed write: EPERM means a truncated file, but ENOSPC and ENOMEM
  * mean that this host has no page now, EFBIG a limit of this process, EIO a
  * page that can't be swapped in. The bytes of such a write are still here, and
  * the pager writes them again.
@@ -144,7 +145,7 @@ static u32 shm_in_flight(struct dcm_endpoint *ep)
 
 static bool shm_dead(struct dcm_endpoint *ep)
 {
-	/* slabs die, not endpoints: each operation reports it */
+	/* an endpoint of shm never dies; operations on a slab that is gone fail */
 	(void)ep;
 	return false;
 }

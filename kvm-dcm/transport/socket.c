@@ -6,12 +6,12 @@
  * On a plain connection that is one sendmsg() or recvmsg(), and GnuTLS is not
  * called. Under TLS gnutls_record_recv() walks the list, and sending goes
  * through a buffer of one record. GnuTLS asks for the five bytes of a record's
- * header, then for the rest: it gets both out of @ahead, for which one recv()
- * took what was there. Bytes beyond that are received where GnuTLS wants them.
+ * header, then for the rest. One recv() fills @ahead with the bytes that are there, and
+ * GnuTLS gets both from it. Bytes beyond @ahead are received where GnuTLS wants them.
  *
- * A caller that scatters bytes before it knows what they are may find that some
- * have landed in the wrong place. It returns these, and receives them again
- * from @back, a part at a time.
+ * A caller that scatters bytes before it has read their headers may find that some
+ * have landed in the wrong place. It returns these (dcm_socket_return()), and receives
+ * them again, from @back.
  *
  * States: open, ended by either side. GnuTLS takes a record as a whole: while
  * @tx_record is set, a send only tells GnuTLS to go on with that record.
@@ -108,7 +108,7 @@ static ssize_t plain_recv(struct dcm_socket *s, struct iovec *iov,
 	return ret;
 }
 
-/* GnuTLS wants @len bytes of the connection. */
+/* GnuTLS's pull function: give it @len bytes of the connection, from @ahead first. */
 static ssize_t tls_pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
 {
 	struct dcm_socket *s = ptr;
@@ -137,7 +137,7 @@ static ssize_t tls_pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
 	return (ssize_t)len;
 }
 
-/* Sessions do not block: whether bytes have come, tls_pull() tells. */
+/* Sessions do not block, so never wait: say that bytes may be there. */
 static int tls_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 {
 	(void)ptr;
@@ -180,7 +180,7 @@ static ssize_t tls_recv(struct dcm_socket *s, struct iovec *iov, unsigned int n,
 			off = 0;
 		}
 	}
-	/* else GnuTLS has asked in vain */
+	/* if the list was not filled, GnuTLS found the socket empty */
 	*more = i == n && (!s->drained || s->ahead_pos < s->ahead_len ||
 			   gnutls_record_check_pending(s->tls));
 	return total ? (ssize_t)total : -EAGAIN;

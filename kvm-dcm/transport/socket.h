@@ -13,7 +13,7 @@
 #include "../lib/dcm_context.h"
 
 #define DCM_SOCKET_RECORD 16384u
-/* a record with the answer to a READ of a page, and a little of what follows */
+/* room for a record with the answer to a READ of a page, and a little more */
 #define DCM_SOCKET_AHEAD 4608u
 
 struct gnutls_session_int;
@@ -27,7 +27,7 @@ struct gnutls_session_int;
  * @back_pos: next byte of @back to be received again
  * @back_len: end of the bytes in @back
  * @tx_record: bytes of @record that GnuTLS has taken and not sent yet
- * @drained: nothing was left in the kernel when it was last asked
+ * @drained: the last recv() has emptied the socket
  * @ahead_pos: next byte of @ahead that GnuTLS gets
  * @ahead_len: end of the bytes in @ahead
  * @ahead: bytes that were received before GnuTLS asked for them
@@ -46,7 +46,10 @@ struct dcm_socket {
 	u8 record[DCM_SOCKET_RECORD];
 };
 
-/* Make @tls, if it is not %NULL, receive by this socket, which has its @fd already. */
+/*
+ * Set the TLS session (%NULL: none) of a socket that has its @fd, and its pull
+ * function.
+ */
 void dcm_socket_tls(struct dcm_socket *s, struct gnutls_session_int *tls);
 
 /* The most bytes that one dcm_socket_send() may be given. */
@@ -55,7 +58,7 @@ static inline size_t dcm_socket_send_max(const struct dcm_socket *s)
 	return s->tls ? DCM_SOCKET_RECORD : SIZE_MAX;
 }
 
-/* Returned bytes are left. The next dcm_socket_recv() receives these first. */
+/* Are returned bytes left? The next dcm_socket_recv() receives these first. */
 static inline bool dcm_socket_has_returned(const struct dcm_socket *s)
 {
 	return s->back_len > 0;
@@ -71,10 +74,10 @@ ssize_t dcm_socket_send(struct dcm_socket *s, struct iovec *iov,
 			unsigned int n);
 
 /*
- * Receive bytes into @iov. *@more: false if there are no others now. Never
+ * Receive bytes into @iov. *@more: out: false if no more bytes are there now. Never
  * sleeps.
  *
- * Return: how many have come, -EAGAIN (none, now), -ENOTCONN.
+ * Return: how many were received, -EAGAIN (none, now), -ENOTCONN.
  */
 ssize_t dcm_socket_recv(struct dcm_socket *s, struct iovec *iov, unsigned int n,
 			bool *more);

@@ -2,28 +2,28 @@
 /*
  * tcp.c - slabs of a donor at the other end of a byte stream
  *
- * The work of a verbs queue pair's card is done here in two system calls a
- * batch: one sendmsg() for everything posted since the last, headers and
- * payloads gathered from where they are, and one recvmsg() that scatters the
- * answers' heads and payloads to where they belong. That needs no look at the
- * socket first, because a donor answers in order, and every answer is a head of
- * 24 bytes and, if it grants a READ, exactly the payload asked for. The one
- * exception, a refusal, has no payload; the bytes behind it have then landed
- * too far back, and are returned to the socket (socket.c), which gives them out
- * again. (dcm-tc18 has RDMA only; its data path has no such case.)
+ * What a network card does for a queue pair is done here by two system calls a
+ * batch: one sendmsg() for everything posted since the last one, which gathers headers
+ * and payloads from where they are, and one recvmsg() that scatters the answers' heads
+ * and payloads to where they belong. The places are known before the bytes come,
+ * because a donor answers in order, and every answer is a head of 24 bytes and, if it
+ * grants a READ, exactly the payload asked for. The one exception is a refusal, which
+ * has no payload: then the bytes behind it have landed in the wrong places, and are
+ * returned to the socket (socket.c), to be received again. (dcm-tc18 has RDMA only; its
+ * data path has no such case.)
  *
- * States: alive, dead (for good). Operations: posted [sent, head), sent
- * [tail, sent), completed (the done list).
+ * States: alive, then dead for good. Operations are numbered: [sent, head) are posted,
+ * [tail, sent) are sent, and completed ones are in the done list.
  *
  * Nothing the donor sends is trusted: the tag must be that of the oldest
  * operation, the type must fit it, the length must be the one asked for; else
  * the endpoint dies. No length from the wire is ever used as one. All that is
  * in flight when it dies, for whatever reason, completes with -ENOTCONN.
  *
- * A WRITE that failed here may still be under way. The dead endpoint is closed
- * with a reset before the client opens another, and before the donor welcomes
- * the lane again it closes the lane's older connection and finishes what that
- * brought. Until then the core writes those pages over no other connection
+ * A WRITE that failed here may still be under way. The dead endpoint is closed with a
+ * reset before the client opens another one. Before the donor welcomes the lane again
+ * it closes the lane's older connection, and finishes the requests that came over it.
+ * Until then the core does not write those pages over any other connection
  * (core/doubt.c).
  *
  * Locking: none, one lane uses an endpoint. All memory is mapped at open().
@@ -65,12 +65,12 @@ struct tcp_op {
 /**
  * struct tcp_endpoint - one data connection
  * @head: sequence number (and tag) of the next operation posted
- * @sent: first not sent in full
- * @tail: oldest not answered in full
- * @tx_off: bytes of @sent that are sent
- * @rx_off: bytes of @tail's answer that have come
- * @heard_ns: when bytes last came, or else since when they are awaited
- * @back: the socket's
+ * @sent: number of the first operation not sent in full
+ * @tail: number of the oldest operation not answered in full
+ * @tx_off: how many bytes of operation @sent are sent
+ * @rx_off: how many bytes of operation @tail's answer have come
+ * @heard_ns: when bytes last came, or since when they are awaited
+ * @back: memory for the socket's returned bytes
  */
 struct tcp_endpoint {
 	struct dcm_endpoint ep;
@@ -100,13 +100,15 @@ static inline struct tcp_op *op_at(struct tcp_endpoint *t, u64 seq)
 	return &t->op[seq % DCM_WIRE_INFLIGHT_MAX];
 }
 
-/* Payload that follows the request's head. */
+/* The number of payload bytes that follow the request's head. */
 static inline size_t tx_payload(const struct dcm_io *io)
 {
 	return io->op == DCM_IO_WRITE && !io->zero ? io->bytes : 0;
 }
 
-/* Payload that follows the answer's head if it is granted. */
+/*
+ * The number of payload bytes that follow the answer's head if the request is granted.
+ */
 static inline size_t rx_payload(const struct dcm_io *io)
 {
 	return io->op == DCM_IO_READ ? io->bytes : 0;
@@ -121,7 +123,7 @@ static void op_complete(struct tcp_endpoint *t, int status)
 	dcm_done_add(&t->done, io, status);
 }
 
-/* Operations in flight may have happened, may happen yet, or never will. */
+/* End the endpoint. Operations in flight may be done already, later, or never. */
 static void endpoint_fail(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
@@ -202,8 +204,9 @@ static void tcp_flush(struct dcm_endpoint *ep)
 /* ---- receiving ---- */
 
 /*
- * List where the next bytes go if all is granted. @sure: only as far as that is
- * known: to the end of a head, or of the payload of a granted answer.
+ * List the places of the next bytes to come, assuming that all requests are granted.
+ * With @sure assume nothing: list only to the end of a head, or of a granted answer's
+ * payload.
  */
 static unsigned int rx_list(struct tcp_endpoint *t, struct iovec *iov,
 			    bool sure)
@@ -254,7 +257,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 	return -EPROTO;
 }
 
-/* @total bytes have come, into the places that rx_list() gave. */
+/* Handle @total bytes that have come into the places of rx_list(). */
 static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 		       size_t total)
 {
@@ -306,7 +309,7 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 	while (!t->dead && t->done.nr < enough) {
 		n = rx_list(t, iov, dcm_socket_has_returned(s));
 		if (!n) {
-			/* no bytes may come: only look for the end */
+			/* no answer is awaited: only look for the connection's end */
 			scratch = (struct iovec){ &byte, 1 };
 			got = dcm_socket_recv(s, &scratch, 1, &more);
 			if (got > 0)
@@ -324,7 +327,7 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 		}
 		t->heard_ns = 0;
 		rx_advance(t, iov, (size_t)got);
-		/* what nobody asked for is noticed at the next poll */
+		/* bytes beyond the last answer are noticed at the next poll */
 		if ((!more || t->tail == t->sent) &&
 		    !dcm_socket_has_returned(s))
 			return;
@@ -342,7 +345,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	tcp_flush(ep);
 	if (!t->dead && t->done.nr < (u32)max) {
 		answers_receive(t, (u32)max);
-		/* the clock starts at the first look after bytes came */
+		/* silence is timed from the first look at which nothing came */
 		if (!t->dead && t->silence_ns && t->tail < t->head &&
 		    !t->done.nr) {
 			now = dcm_clock_ns();

@@ -2,7 +2,7 @@
 /*
  * transport.h - the interface of all transports to a donor's slabs
  *
- * One-sided by contract: the initiator names a slab, an offset and a length;
+ * Operations are one-sided: the initiator names a slab, an offset and a length;
  * the donor's CPU sleeps (verbs), copies (tcp), or takes no part (shm: the slab
  * is mapped). The interface fits a verbs queue pair: post() is ibv_post_send()
  * without the doorbell, flush() the doorbell, poll() the completion queue, and
@@ -15,8 +15,8 @@
  *
  * Ordering: operations on one endpoint may complete in any order unless
  * %DCM_TR_ORDERED is set. The core never has two operations in flight on one
- * page whose bytes it uses, so it needs no order (dcm-tc18, 3.3 relies on the
- * RC queue pair's).
+ * page whose bytes it uses, so it needs no order. (dcm-tc18, 3.3 relies on the order
+ * of an RC queue pair.)
  */
 #ifndef DCM_TRANSPORT_H
 #define DCM_TRANSPORT_H
@@ -31,7 +31,7 @@
 /**
  * struct dcm_done - operations completed and not polled, in order
  * @first: the oldest
- * @tail: where the next one is linked
+ * @tail: the pointer to set to the next one
  * @nr: how many
  */
 struct dcm_done {
@@ -86,8 +86,8 @@ struct module;
  * @caps: DCM_TR_*
  * @open: make an endpoint; @arg is the transport's own parameters (see its
  *	header). May sleep. On failure %NULL and a negative errno in *@err.
- * @close: end it. Operations in flight have completed with -ENOTCONN in a last
- *	poll() before, or are forgotten: nothing touches them or their memory
+ * @close: end an endpoint. Operations still in flight, which a last poll() has not
+ *	completed with -ENOTCONN, are forgotten: nothing touches them or their memory
  *	afterwards. May sleep.
  * @post: start @io. 0, or -EAGAIN when the queue is full (poll and try
  *	again), -ENOTCONN when the endpoint is dead, -ERANGE outside the slab.
@@ -104,15 +104,15 @@ struct module;
  *	so, and the client closes it and may open another
  * @ready: true once the donor has accepted it; %NULL: from the start
  * @kill: make it die soon: the owner's next poll() finds it dead and completes
- *	what is in flight, without waiting for the peer or for completions (at
+ *	operations in flight, without waiting for the peer or for completions (at
  *	most for an adapter to release memory); from then on post() fails. User
  *	space: any thread, while it is not being closed. %NULL where no
  *	connection can end (shm)
- * @ping: send a request that changes nothing, so that the peer hears of this
- *	host; nothing if operations are in flight. Never sleeps. %NULL where a
- *	request is no sign of life (verbs), and in user space
+ * @ping: send a request that changes nothing, as a sign of life; does nothing if
+ *	operations are in flight. Never sleeps. %NULL where a request is no sign of
+ *	life (verbs), and in user space
  * @why: why it died, for the thread that closes it: a static text, "" while it
- *	lives; %NULL as above
+ *	lives; %NULL where @kill is
  */
 struct dcm_transport_ops {
 	const char *name;

@@ -21,7 +21,7 @@
  *	rung   handed over            [tail, rung): the card has them
  *	tail   completed              done list
  *
- * A queue pair completes in order, which is checked, as the ring relies on it.
+ * A queue pair completes in order. That is checked, as the ring relies on it.
  * The first operation that fails ends the queue pair: that operation gets the
  * donor's error (-ESTALE: the key is no longer valid, the slab was taken back),
  * those behind it -ENOTCONN. No operation completes before the card has stopped
@@ -31,8 +31,9 @@
  * Writes reach the slab in a safe order, as over tcp: a donor ends the lane's
  * old queue pair before it gives a ticket for the next.
  *
- * Locking: one lane uses an endpoint, except for verbs_kill(); @lock keeps that
- * from meeting a queue pair's destruction. open() allocates all memory.
+ * Locking: one lane uses an endpoint, except for verbs_kill(), which another thread may
+ * call; @lock serialises that with the queue pair's destruction. open() allocates all
+ * memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -55,8 +56,8 @@
 /**
  * struct verbs_op - one operation in flight
  * @io: the caller's
- * @at: its offset in the ring, %RING_NONE: not there
- * @ring_end: the ring is free up to here when it has completed
+ * @at: its offset in the ring, %RING_NONE: it does not use the ring
+ * @ring_end: value for @ring_tail when it has completed
  */
 struct verbs_op {
 	struct dcm_io *io;
@@ -69,14 +70,14 @@ struct verbs_op {
 /**
  * struct verbs_endpoint - one queue pair
  * @killed: another thread wants it dead
- * @qp_gone: destroyed; under @lock
+ * @qp_gone: the queue pair is destroyed; under @lock
  * @armed: the next completion raises an event
- * @events: taken from the channel and not acknowledged
+ * @events: number of events taken from the channel and not acknowledged
  * @ready: an eventfd that is always readable
- * @heard_ns: last completion, or else since when one is awaited
- * @dying_ns: since when the card is to stop using memory
+ * @heard_ns: time of the last completion, or since when one is awaited
+ * @dying_ns: since when the endpoint waits for the card to stop using memory
  * @ring_head: bytes of the ring ever taken, skipped ones included
- * @ring_tail: bytes of those that were freed
+ * @ring_tail: bytes of @ring_head that were freed again
  */
 struct verbs_endpoint {
 	struct dcm_endpoint ep;
@@ -142,7 +143,7 @@ static void qp_destroy(struct verbs_endpoint *v)
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* Start nothing more; have the card flush what it has. */
+/* End the endpoint: post nothing more, and make the card flush what it has. */
 static void endpoint_fail(struct verbs_endpoint *v, const char *why)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
@@ -156,7 +157,9 @@ static void endpoint_fail(struct verbs_endpoint *v, const char *why)
 		qp_destroy(v);
 }
 
-/* Complete all once the card has flushed, or is too late to. */
+/*
+ * Complete all operations once the card has flushed; if it takes too long, destroy it.
+ */
 static void die_finish(struct verbs_endpoint *v)
 {
 	if (v->tail < v->rung && !v->qp_gone) {
@@ -198,7 +201,7 @@ static void completions_reap(struct verbs_endpoint *v, u32 enough)
 			v->heard_ns = 0;
 		for (i = 0; i < n; i++) {
 			if (wc[i].wr_id != v->tail) {
-				/* the ring's offsets are no longer right */
+				/* the ring can't be used any more */
 				endpoint_fail(v, "completions out of order");
 				qp_destroy(v);
 				return;
@@ -296,7 +299,7 @@ static void verbs_flush(struct dcm_endpoint *ep)
 		v->rung = v->head;
 		return;
 	}
-	/* the card has those before it */
+	/* the card has taken the requests before @bad */
 	while (v->rung < v->head && &op_at(v, v->rung)->wr != bad)
 		v->rung++;
 	endpoint_fail(v, "the queue pair takes no more");
@@ -314,7 +317,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	if (READ_ONCE(v->killed))
 		endpoint_fail(v, "closed by the donor, or given up");
 	completions_reap(v, (u32)max);
-	/* the clock starts at the first look after a completion */
+	/* silence is timed from the first look at which nothing completed */
 	if (!v->dead && v->silence_ns && v->tail < v->head && !v->done.nr) {
 		now = dcm_clock_ns();
 		if (!v->heard_ns)
@@ -356,7 +359,7 @@ static int verbs_wait_fd(struct dcm_endpoint *ep, short *events)
 		if (ibv_req_notify_cq(v->cq, 0))
 			endpoint_fail(v, "the completion queue failed");
 		v->armed = true;
-		/* an earlier completion raises no event */
+		/* a completion from before the request raises no event: look for it */
 		completions_reap(v, 1);
 	}
 	return v->done.nr || v->dead ? v->ready : v->channel->fd;
@@ -483,7 +486,7 @@ static void verbs_kill(struct dcm_endpoint *ep)
 	struct verbs_endpoint *v = to_verbs(ep);
 
 	WRITE_ONCE(v->killed, true);
-	/* what is in flight completes and wakes the lane */
+	/* operations in flight complete with errors, which wakes the lane */
 	pthread_mutex_lock(&v->lock);
 	if (!v->qp_gone)
 		rdma_disconnect(v->id);
