@@ -23,7 +23,9 @@ enum {
 
 #define DCM_ARGS_NR 4 /* options of DCM_ARGS_OPTIONS() */
 
-/* Entries of a struct argp_option array; their help, but for --log-level's. */
+/*
+ * Entries of a struct argp_option array. Arguments: help texts, except --log-level's.
+ */
 #define DCM_ARGS_OPTIONS(config, check, ready)                                  \
 	{ "config", 'c', "FILE", 0, config, 0 },                                \
 		{ "check-config", DCM_ARGS_CHECK, NULL, 0, check, 0 },          \
@@ -35,12 +37,12 @@ enum {
 	}
 
 /**
- * struct dcm_args - what they say
+ * struct dcm_args - values of these options
  * @program: the daemon's name
  * @config: --config's file; %NULL when it was not given
  * @check_only: --check-config
  * @ready_fd: --ready-fd's descriptor, or -1
- * @log_level: --log-level's
+ * @log_level: --log-level's level
  */
 struct dcm_args {
 	const char *program;
@@ -50,7 +52,7 @@ struct dcm_args {
 	enum dcm_log_level log_level;
 };
 
-/* Before the command line is read. */
+/* Initial values, before the command line is read. */
 #define DCM_ARGS_INIT(name) \
 	{                                                                    \
 		.program = (name), .ready_fd = -1, .log_level = DCM_LOG_INFO \
@@ -63,7 +65,7 @@ struct dcm_args {
  * @arg: its argument
  * @state: argp's
  *
- * Ends the program with a line about how to use it when @arg is wrong.
+ * If @arg is wrong, ends the program with a usage message.
  *
  * Return: 0, or %ARGP_ERR_UNKNOWN for other keys.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * clock.h - the clock, in units that need no arithmetic
+ * clock.h - read the monotonic clock, in nanoseconds or milliseconds
  */
 #ifndef DCM_CLOCK_H
 #define DCM_CLOCK_H
@@ -19,7 +19,7 @@ static inline uint64_t dcm_clock_read_ns(clockid_t clock)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Time that only goes forward, from some start. */
+/* Monotonic time in nanoseconds, from some start. */
 static inline uint64_t dcm_clock_ns(void)
 {
 	return dcm_clock_read_ns(CLOCK_MONOTONIC);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * context_user.c - the two kernel functions of context_user.h
+ * context_user.c - vzalloc() and vfree() for user space
  *
- * Not malloc(): the process around the pager may have an allocator whose
- * memory is paged, and a table of 16 bytes a page must cost nothing where the
- * guest has never been.
+ * They don't use malloc(): the process may have an allocator whose memory is paged.
+ * And a table of 16 bytes a page must take no memory for pages that the guest has never
+ * used.
  */
 #include "dcm_context.h"
 

@@ -195,7 +195,7 @@ static inline void dcm_trace_state(const void *priv, u32 gfn, u32 order,
 	(void)to;
 }
 
-/* A thread that holds a block lock can lose its CPU here. */
+/* Does nothing: in user space a thread that holds a block lock can be preempted. */
 static inline void preempt_disable(void)
 {
 }
@@ -204,7 +204,7 @@ static inline void preempt_enable(void)
 {
 }
 
-/* A thread that spins lets the lock's holder run: it may have lost its CPU. */
+/* Called while spinning: let the lock's holder run, as it may have been preempted. */
 static inline void cpu_relax(void)
 {
 	static __thread unsigned int spins;
@@ -241,7 +241,7 @@ static inline void spin_unlock(spinlock_t *l)
 	__atomic_store_n(&l->locked, 0, __ATOMIC_RELEASE);
 }
 
-/* Zeroed, page aligned, touched only when used; %NULL when there is none. */
+/* Allocate zeroed, page-aligned memory, populated only as it is used; or %NULL. */
 void *vzalloc(unsigned long bytes);
 void vfree(const void *p);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * dcm_context.h - the only header from outside for everything in core/
+ * dcm_context.h - the only header from outside that core/ includes
  *
- * The core is written in a short list of kernel words: fixed-size types,
+ * The core uses a short list of the kernel's names: fixed-size types,
  * atomic_t, atomic64_t, spinlock_t, preempt_disable, READ_ONCE/WRITE_ONCE,
- * vzalloc/vfree, errno names. In the kernel they are the kernel's; in user space context_user.h
- * supplies them. A word that is missing here is one the core may not use;
- * scripts/check-core-symbols compares what the objects really call.
+ * vzalloc/vfree, errno names. In the kernel they are the kernel's own; in user space
+ * context_user.h defines them. The core may not use a name that is missing here;
+ * scripts/check-core-symbols checks the functions that its objects call.
  */
 #ifndef DCM_CONTEXT_H
 #define DCM_CONTEXT_H
@@ -30,10 +30,10 @@
 
 #define ffs_u32(v) ((unsigned int)ffs((int)(v)))
 
-/* The kernel's atomic_fetch_andnot_release() is a loop on x86, for the old value. */
+/* Clear bits, with release order. atomic_fetch_andnot_release() is a loop on x86. */
 static inline void dcm_andnot_release(int m, atomic_t *v)
 {
-	smp_mb__before_atomic(); /* what was done before is seen before */
+	smp_mb__before_atomic(); /* earlier stores are seen first */
 	atomic_andnot(m, v);
 }
 
@@ -41,7 +41,7 @@ DECLARE_TRACEPOINT(dcm_state);
 void dcm_trace_state_now(const void *priv, u32 gfn, u32 order, u32 from,
 			 u32 to);
 
-/* A block moves from state to state; @priv is dcm_vm.priv. */
+/* Tracepoint: a block goes from one state to another; @priv is dcm_vm.priv. */
 static inline void dcm_trace_state(const void *priv, u32 gfn, u32 order,
 				   u32 from, u32 to)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * file.c - small files, read whole
+ * file.c - read a small file as a whole
  *
  * The buffer has the largest size that the caller allows, because the size of a
  * file in proc or sys is not known before it is read.

@@ -6,12 +6,12 @@
  *	key = value	; a comment, if white space stands before the ;
  *	; a comment	# and this one
  *
- * A line is one of these or empty; there are no quotes, escapes or lines that go
- * on with the next. Lines that other readers of such files read in another way are
- * refused: a line that begins with white space (some continue the value of the
- * line above), one of more than 190 bytes (some cut it), and bytes that are not
- * text. A typing error must not become another configuration. dcmctl reads the
- * same files by Python's configparser, restricted to these lines.
+ * A line is one of these or empty; there are no quotes, escapes or continuation lines.
+ * Lines that other readers of INI files understand differently are refused: a line that
+ * begins with white space (some continue the value of the line above), a line of more
+ * than 190 bytes (some cut it), and bytes that are not text. A typing error must not
+ * silently become another configuration. dcmctl reads the same files by Python's
+ * configparser, restricted to the same lines.
  *
  * No state, no locks.
  */
@@ -27,7 +27,7 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* @s up to @end without white space at its ends, and with a NUL there */
+/* Strip white space from both ends of [@s, @end), and put a NUL behind. */
 static char *text_strip(char *s, char *end)
 {
 	while (s < end && is_blank(*s))
@@ -59,7 +59,7 @@ static const char *section_read(char *line, char *section)
 	return NULL;
 }
 
-/* A line's bytes, before anything in them is given a meaning */
+/* Check a line's length and bytes before it is parsed. Returns what is wrong. */
 static const char *line_check(const char *line, size_t len)
 {
 	if (len > DCM_INI_LINE_MAX)

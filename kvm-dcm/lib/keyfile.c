@@ -42,7 +42,7 @@ static int hex_digit(char c)
 	return -1;
 }
 
-/* Parse a line that is neither empty nor a comment; what is wrong with it. */
+/* Parse a line that is neither empty nor a comment. Returns what is wrong, or %NULL. */
 static const char *key_read(const char *s, size_t len, struct dcm_key *key)
 {
 	static const char bad_key[] =
@@ -125,7 +125,9 @@ int dcm_keyfile_parse(const char *text, size_t len, dcm_keyfile_fn fn,
 	return why ? -EINVAL : keys ? 0 : -ENOENT;
 }
 
-/* Whether the open file is one for keys: 0, or a negative errno. */
+/*
+ * Check that an open file is a regular file that only its owner can read. 0 or -errno.
+ */
 static int file_check(int fd, const char *path, char *err)
 {
 	struct stat st;

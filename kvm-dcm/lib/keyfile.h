@@ -93,7 +93,7 @@ void dcm_keyfile_free(char *text, size_t len);
 int dcm_key_parse(const char *text, size_t len, const char *tenant,
 		  struct dcm_key *key, char *err);
 
-/* The same from a file. 0 or a negative errno; @err names @path too. */
+/* As dcm_key_parse(), from a file. 0 or a negative errno; @err names @path. */
 int dcm_key_load(const char *path, const char *tenant, struct dcm_key *key,
 		 char *err);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * log.c - lines to standard error, whose reader nobody waits for
+ * log.c - lines to standard error; no thread that logs waits for their reader
  *
  * Standard error is a pipe, a socket of journald's, a terminal or a file, and
  * each of them can stall: its reader is stopped, its disk hangs. A write() then
@@ -12,12 +12,12 @@
  *	dcm_log() --> [ slot | slot | ... ] --> writer thread --> write(2)
  *
  * A line that finds the ring full is dropped and counted, and so is one that
- * can't be written, because the disk is full for example. The count is said as
+ * can't be written, because the disk is full for example. The count is logged as
  * soon as lines can be written again.
  *
  * Without the thread (before dcm_log_start(), in a child after fork()) a line
- * is written at once if standard error says that it is ready, else dropped.
- * Each write is below PIPE_BUF: a pipe that is ready takes that in one piece.
+ * is written at once if poll() finds standard error ready, else dropped.
+ * Each write is smaller than PIPE_BUF: a pipe that is ready takes that in one piece.
  *
  * libdcm lives inside someone else's process and logs from threads that may not
  * touch paged memory and may not wait for stdio's locks, which another thread
@@ -51,7 +51,7 @@
 
 #define LINE_BYTES	1024u
 #define LINES		256u	/* a power of two */
-#define EXIT_MS		1000u	/* what is in the ring at the end has so long */
+#define EXIT_MS		1000u	/* at exit(): time to write what is in the ring */
 #define RETRY_MS	10
 
 struct slot {
@@ -105,7 +105,10 @@ static const char *level_word(enum dcm_log_level level)
 	}
 }
 
-/* The part before the text. The journal reads a priority from "<N>" and knows the time. */
+/*
+ * Write the part before the text. For the journal that is a priority, "<N>"; it adds
+ * the time itself.
+ */
 static size_t prefix(char *buf, size_t room, enum dcm_log_level level)
 {
 	const char *name = __atomic_load_n(&log_name, __ATOMIC_RELAXED);
@@ -134,7 +137,7 @@ static size_t prefix(char *buf, size_t room, enum dcm_log_level level)
 				    name, level_word(level));
 }
 
-/* Names in it may come from the network: one line, printable. */
+/* Format a line. Names may come from the network, so make it one line, printable. */
 __attribute__((format(printf, 3, 0))) static size_t
 line_make(char *buf, enum dcm_log_level level, const char *fmt, va_list ap)
 {
@@ -240,7 +243,7 @@ static bool line_hand_over(const char *text, size_t len)
 	return true;
 }
 
-/* Lines that were dropped before this one are said before this one. */
+/* Queue a line; if lines were dropped before it, first one that says how many. */
 static void line_queue(const char *text, size_t len)
 {
 	uint32_t n = __atomic_exchange_n(&dropped, 0, __ATOMIC_RELAXED);
@@ -274,7 +277,7 @@ static int text_write(const char *text, size_t len)
 			len -= (size_t)n;
 			torn = len;
 		} else if (errno == EAGAIN) {
-			/* Whoever shares it made it so. */
+			/* Another process has set O_NONBLOCK on the shared file. */
 			if (poll(&p, 1, -1) == 1)
 				poll(NULL, 0, RETRY_MS);
 		} else if (errno != EINTR) {
@@ -319,7 +322,7 @@ static void *writer(void *arg)
 		failed += n;
 		__atomic_store_n(&s->seq, at + LINES, __ATOMIC_RELEASE);
 		at++;
-		/* Nobody may come to say so. */
+		/* Lines were dropped, and no later line may come: report them now. */
 		n = is_ready(at) ?
 			    0 :
 			    __atomic_exchange_n(&dropped, 0, __ATOMIC_RELAXED);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * log.h - what libdcm and the daemons say: lines to standard error
+ * log.h - the log of libdcm and of the daemons: lines to standard error
  */
 #ifndef DCM_USER_LOG_H
 #define DCM_USER_LOG_H
@@ -20,9 +20,9 @@ enum dcm_log_level {
 };
 
 /**
- * struct dcm_log_rate - one message's memory, all zero at first
- * @last_ms: when it was last let through; 0: never
- * @held: how many were not since
+ * struct dcm_log_rate - limits how often one message is logged; all zero at first
+ * @last_ms: when the message was last allowed; 0: never
+ * @held: how many were not allowed since
  */
 struct dcm_log_rate {
 	uint64_t last_ms;
@@ -30,7 +30,7 @@ struct dcm_log_rate {
 };
 
 /**
- * dcm_log() - say one line
+ * dcm_log() - log one line
  * @level: left out when above what dcm_log_setup() set (%DCM_LOG_INFO)
  * @fmt: without newline; what is beyond 1000 bytes is cut off
  *
@@ -44,17 +44,19 @@ void dcm_vlog(enum dcm_log_level level, const char *fmt, va_list ap)
 	__attribute__((format(printf, 2, 0)));
 
 /**
- * dcm_log_now() - bytes to the log, if it takes them at once
+ * dcm_log_now() - write bytes to the log, if it takes them at once
  *
- * For signal handlers; false if it did not.
+ * For signal handlers.
+ *
+ * Return: false: nothing was written.
  */
 bool dcm_log_now(const char *text, size_t len);
 
 /**
- * dcm_log_start() - have a thread write the lines, from now on
+ * dcm_log_start() - start the thread that writes the lines from now on
  *
- * Until then, and in children of fork(), a line is dropped when the log is not
- * ready for it that instant. Again is no harm. 0 or -errno.
+ * Without it, also in children of fork(), a line is dropped when the log is not
+ * ready for it at that instant. May be called again. 0 or -errno.
  */
 int dcm_log_start(void);
 
@@ -66,14 +68,14 @@ int dcm_log_start(void);
 void dcm_log_flush(unsigned int ms);
 
 /**
- * dcm_log_allow() - may this message be said again?
- * @rate: its memory, one thread's
+ * dcm_log_allow() - may this message be logged again?
+ * @rate: the message's record; used by one thread
  * @now: monotonic time in milliseconds
- * @every_ms: at most once in so long
+ * @every_ms: the shortest time between two of them
  */
 bool dcm_log_allow(struct dcm_log_rate *rate, uint64_t now, uint64_t every_ms);
 
-/* Highest level that is said, and where to (-1: leave it). */
+/* Set the highest level that is logged, and the descriptor (-1: don't change it). */
 void dcm_log_setup(enum dcm_log_level max, int fd);
 
 /*

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * notify.c - what a daemon tells systemd about itself
+ * notify.c - send a daemon's state to systemd: sd_notify(3)
  *
  * One datagram to the socket that NOTIFY_SOCKET names: a path, or an abstract
  * address that begins with '@'. Its protocol is documented (sd_notify(3)) and
@@ -22,7 +22,7 @@
 #include "log.h"
 #include "notify.h"
 
-/* The address of NOTIFY_SOCKET: its length, or 0. */
+/* Fill in the address that NOTIFY_SOCKET names. Returns its length, or 0. */
 static socklen_t notify_address(struct sockaddr_un *sun)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
@@ -41,7 +41,7 @@ static socklen_t notify_address(struct sockaddr_un *sun)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
 }
 
-/* @wait: at most so long; %NULL: as long as it takes. */
+/* Send a message, and @fd. @wait: the most time that it may take; %NULL: no limit. */
 static int notify_send(int fd, const char *text, size_t len,
 		       const struct timeval *wait)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * notify.h - what a daemon tells systemd about itself
+ * notify.h - send a daemon's state to systemd: sd_notify(3)
  */
 #ifndef DCM_NOTIFY_H
 #define DCM_NOTIFY_H
@@ -15,7 +15,7 @@
 __attribute__((format(printf, 1, 2))) void dcm_notify(const char *fmt, ...);
 
 /**
- * dcm_notify_fd() - the same with a descriptor, for systemd's descriptor store
+ * dcm_notify_fd() - send a message with a descriptor, for systemd's descriptor store
  * @fd: stays open here; -1: none
  * @fmt: FDSTORE=1 and FDNAME=NAME, or FDSTOREREMOVE=1 and FDNAME=NAME
  *

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * thread.c - threads of libdcm, and how they are told from the program's
+ * thread.c - start a thread of libdcm
  *
- * Every thread that libdcm starts, the client's too, is inside from its
- * first instruction of ours to its last: what it allocates is never paged. One
- * that forgot would wait for its own fault, sooner or later.
+ * Every thread that libdcm starts, the client's too, is marked as inside libdcm from
+ * its first instruction of ours to its last, so that memory that it allocates is never
+ * paged. A thread without the mark would wait for its own fault, sooner or later.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 /*
  * thread.h - is this thread inside libdcm?
  *
- * The preload shim must tell libdcm's own calls of malloc() and mmap() from the
- * program's: what libdcm uses must never be paged. Its threads are inside for
- * good, the program's while they are in a function of libdcm.
+ * The preload shim must distinguish libdcm's own calls of malloc() and mmap() from the
+ * program's, as libdcm's memory must never be paged. Threads of libdcm are always
+ * inside; threads of the program are while they are in a function of libdcm.
  */
 #ifndef DCM_THREAD_H
 #define DCM_THREAD_H
@@ -15,7 +15,10 @@
 extern __thread int dcm_thread_inside
 	__attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* Entered by a thread of the program: no signal handler may run in here. */
+/*
+ * A thread of the program enters libdcm: block signals, so that no handler runs in
+ * here.
+ */
 static inline void dcm_thread_enter(sigset_t *old)
 {
 	sigset_t all;
@@ -31,7 +34,7 @@ static inline void dcm_thread_leave(const sigset_t *old)
 	pthread_sigmask(SIG_SETMASK, old, NULL);
 }
 
-/* A thread with all signals blocked and a stack of its own. 0 or -errno. */
+/* Start a thread of libdcm, with all signals blocked and its own stack. 0 or -errno. */
 int dcm_thread_start(pthread_t *t, void *(*fn)(void *), void *arg);
 
 #endif /* DCM_THREAD_H */

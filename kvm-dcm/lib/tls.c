@@ -2,17 +2,17 @@
 /*
  * tls.c - TLS 1.3 with a pre-shared key, host side
  *
- * TLS 1.3 and PSK with an ephemeral exchange only: the key authenticates both
- * ends, a recorded session stays closed if it leaks later. No certificates,
- * no tickets, no older version to fall back to. Donors never ask for another
- * group, so one they know is offered first.
+ * Only TLS 1.3, and PSK with an ephemeral key exchange: the key authenticates both
+ * ends, and a recorded session can't be decrypted if the key leaks later. There are no
+ * certificates, no tickets, and no older version to fall back to. Donors never ask for
+ * another group, so a group that they know is offered first.
  *
  * One struct dcm_tls serves all sessions; GnuTLS only reads it.
  *
  * A process may call exit() while a pager's threads run: QEMU does, and so does
- * every program under the preload shim. GnuTLS counts its users, and its
- * destructor frees what all sessions use when it was the last. So the library
- * stays counted here until the process ends.
+ * every program under the preload shim. GnuTLS counts calls of gnutls_global_init(),
+ * and its destructor frees data that all sessions use when the count gets to zero. So
+ * it is called once more here, and never undone.
  */
 #include <pthread.h>
 #include <string.h>
@@ -26,7 +26,7 @@
 
 static void gnutls_stay(void)
 {
-	/* fails only if the library's constructor did; sessions then do too */
+	/* if this fails, so did the library's constructor, and sessions will fail */
 	gnutls_global_init();
 }
 

@@ -13,7 +13,9 @@
 
 #include "value.h"
 
-/* The digits that @s begins with; the rest, or %NULL without any. */
+/*
+ * Parse the digits that @s begins with. Returns the rest, or %NULL if there are none.
+ */
 static const char *digits_parse(const char *s, uint64_t *n)
 {
 	const char *p;
