@@ -3,23 +3,23 @@
  * admission.c - limits connections that have no role yet, fairly by source
  *
  * Every new connection is accepted, and takes one of a limited number of seats.
- * When all seats are taken, another connection is dropped. A crowd must not
- * push out the few others, so the victim is the oldest connection of the source
- * with most seats. A source is an address, a /64 of IPv6, or a user of this
- * machine: one attacker can have many connections of it. Of sources with
- * equally many seats, the one that reached that number first is the victim:
- * against a crowd of as many addresses as there are seats, the number of seats
- * decides how long a new connection has to prove its key.
+ * When all seats are taken, another connection is dropped. Many connections of one
+ * source must not push out those of others, so the victim is the oldest connection of
+ * the source with most seats. A source is an address, a /64 of IPv6, or a user of this
+ * machine: one attacker can have any number of connections from it. Of sources with
+ * equally many seats, the one that reached that number first is the victim. So against
+ * an attacker with as many addresses as there are seats, the number of seats decides
+ * how long a new connection has to prove its key.
  *
- * A source that has sessions counts %DCM_ADMISSION_RESERVED seats less than it has: a
- * host that lost its connections gets them again whatever strangers do, and a
- * crowd at a host's own address pushes out no other source because of that.
+ * For a source that has sessions, %DCM_ADMISSION_RESERVED of its seats are not counted:
+ * so a host that lost its connections gets new ones whatever strangers do. Strangers
+ * at the same address as a host gain no more than these seats.
  *
  *	rank = seats, or with sessions the seats above %DCM_ADMISSION_RESERVED
  *
- * Everything but finding a source in its bucket takes constant time: there is a
- * list of sources for each rank; those of %DCM_ADMISSION_RANKS and more share one
- * list, and take turns.
+ * Everything except finding a source in its bucket takes constant time: there is a
+ * list of sources for each rank; sources of rank %DCM_ADMISSION_RANKS and more share
+ * one list, and take turns as victims.
  *
  * Locking: none, all on the event loop. A source exists while it has a seat or
  * a session.

@@ -12,7 +12,7 @@
 #define DCM_ADMISSION_BUCKETS 256u	/* a power of two */
 #define DCM_ADMISSION_RESERVED	16u	/* seats of a source that has sessions */
 
-/* Origin of a connection; addresses that one attacker may own are one. */
+/* Origin of a connection; addresses that one attacker may own count as one. */
 struct dcm_origin {
 	u8 b[16];
 };
@@ -46,7 +46,7 @@ struct dcm_admission {
 	struct dcm_list ranks[DCM_ADMISSION_RANKS + 1];
 	struct dcm_list table[DCM_ADMISSION_BUCKETS];
 	u64 salt;
-	u32 top;		/* no rank above has a source */
+	u32 top;		/* no rank above this one has a source */
 	u32 nr_seats;
 	u32 nr_sources;
 };

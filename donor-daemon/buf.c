@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * buf.c - bytes that wait: added at the tail, taken from the head
+ * buf.c - a buffer of bytes: added at the tail, taken from the head
  *
  * Locking: the caller's.
  */

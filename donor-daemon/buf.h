@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* buf.h - bytes that wait: added at the tail, taken from the head */
+/* buf.h - a buffer of bytes: added at the tail, taken from the head */
 #ifndef DCM_BUF_H
 #define DCM_BUF_H
 
@@ -7,7 +7,7 @@
 
 /**
  * struct dcm_buf - a buffer; all zero is an empty one
- * @p: malloc'ed, @cap bytes; the bytes from @head to @tail wait
+ * @p: malloc'ed, @cap bytes; those from @head to @tail are in use
  */
 struct dcm_buf {
 	u8 *p;

@@ -2,14 +2,13 @@
 /*
  * chan.c - bytes to and from one peer: TLS or plain, buffered, never blocking
  *
- * GnuTLS never sees the socket. Its pull function takes from @rx, which one
+ * GnuTLS never uses the socket. Its pull function takes bytes from @rx, which one
  * large recv() fills, and its push function adds to @tx, which one send()
- * empties: a batch of answers is one system call whatever its number of
- * records. So nothing that a failed handshake would send (an alert) gets out:
- * @tx is dropped unsent. A stranger costs no TLS session before the first
- * record, of at most %IN_BYTES, has come as a whole: a peer that sends a few
- * bytes and waits takes that buffer and no more. Keys and ciphers are
- * tls_server.c's.
+ * empties: a batch of answers is one system call, however many records it has. It also
+ * lets the donor stay silent to strangers: the alert that a failed handshake would send
+ * is dropped with @tx. No TLS session is made before the first record, of at most
+ * %IN_BYTES, has come as a whole: so a peer that sends a few bytes and waits takes that
+ * buffer and no more memory. tls_server.c has keys and ciphers.
  *
  * Locking: none; a channel has one user at a time.
  */
@@ -82,7 +81,7 @@ static ssize_t chan_push(gnutls_transport_ptr_t ptr, const giovec_t *iov,
 	return (ssize_t)n;
 }
 
-/* Whether bytes wait in the buffer; the socket was read before. */
+/* Do bytes wait in the buffer? The socket was read before. */
 static int chan_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 {
 	struct chan_tls *ct = ptr;
@@ -146,7 +145,7 @@ int dcm_chan_room(struct dcm_chan *ch, size_t bytes)
 	return dcm_buf_room(&ch->in, bytes - used, bytes * 2);
 }
 
-/* One recv() into @b: 1: bytes came, 0: none were there, or a negative errno. */
+/* One recv() into @b. 1: bytes came; 0: none were there; or a negative errno. */
 static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 {
 	size_t room = b->cap - b->tail;
@@ -178,7 +177,7 @@ static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 	return chan_error(ch);
 }
 
-/* 1: a whole first record has come, 0: not yet, -EPROTO: this is no handshake. */
+/* Has the first record come? 1: yes, 0: not yet, -EPROTO: this is no handshake. */
 static int chan_first_record(const struct dcm_chan *ch)
 {
 	const u8 *p = ch->rx.p + ch->rx.head;
@@ -222,13 +221,13 @@ int dcm_chan_handshake(struct dcm_chan *ch)
 			return ret < 0 ? ret : 1;
 		}
 		if (ret != GNUTLS_E_AGAIN && ret != GNUTLS_E_INTERRUPTED) {
-			/* also a warning alert: no serious peer sends one */
+			/* fail on a warning alert, too: no real host sends one */
 			ch->tx.head = ch->tx.tail = 0;
 			return -EACCES;
 		}
 		if (dcm_chan_flush(ch) < 0)
 			return chan_error(ch);
-		/* the socket raises an event for what is left */
+		/* if bytes are left in the socket, epoll raises another event */
 		if ((ret == GNUTLS_E_AGAIN && !ch->more) ||
 		    ++turn == HANDSHAKE_TURN)
 			return 0;
@@ -246,7 +245,7 @@ int dcm_chan_identity(struct dcm_chan *ch, const void **name, size_t *len)
 	return 0;
 }
 
-/* @rx into @in; negative at the end of the stream or on a forged record */
+/* Decrypt @rx into @in; a negative errno at the stream's end or on a forged record. */
 static int chan_decrypt(struct dcm_chan *ch)
 {
 	unsigned int records = 0;
@@ -295,7 +294,7 @@ int dcm_chan_read(struct dcm_chan *ch)
 	if (!ch->tls)
 		return chan_fill(ch, &ch->in);
 	if (ch->behind) {
-		/* before the socket, which may have ended */
+		/* decrypt what is there before reading: the socket may have ended */
 		ch->behind = false;
 		got = chan_decrypt(ch);
 		if (got) {
@@ -362,7 +361,7 @@ int dcm_chan_pass_fd(struct dcm_chan *ch, int fd)
 	return 0;
 }
 
-/* send(), with the first waiting descriptor if its byte is the first one */
+/* send(), together with the first waiting descriptor if it is due at the first byte. */
 static ssize_t chan_send(struct dcm_chan *ch, const void *data, size_t len)
 {
 	union {

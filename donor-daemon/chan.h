@@ -21,7 +21,7 @@
  * @error: errno that ended it; 0: the peer closed it
  * @more: dcm_chan_read() stopped for lack of room, or at its limit of records,
  *	not for lack of bytes
- * @records: read so far
+ * @records: records read so far
  * @behind: whole records may be left in @rx
  *
  * Used by one thread at a time (the event loop, then perhaps a worker).
@@ -47,7 +47,7 @@ struct dcm_chan {
 	bool established;
 };
 
-/* Owns @fd; small until bytes come. %NULL: out of memory, @fd is closed. */
+/* Make a channel, which owns @fd. %NULL: out of memory, and @fd is closed. */
 struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls_server *tls);
 void dcm_chan_free(struct dcm_chan *ch);
 
@@ -86,15 +86,17 @@ int dcm_chan_write(struct dcm_chan *ch, const void *data, size_t len);
  */
 int dcm_chan_pass_fd(struct dcm_chan *ch, int fd);
 
-/* Plain channels: send without a copy; what does not fit is queued. */
+/*
+ * Plain channels: send without a copy; bytes that the socket does not take are queued.
+ */
 int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr);
 
 /* 1: all is sent; 0: the socket is full; a negative errno: broken. */
 int dcm_chan_flush(struct dcm_chan *ch);
 
 /*
- * Whether the network broke the channel, by not delivering for too long. Neither
- * peer closed it then, so the peer may still be alive.
+ * Did the network end the channel, as bytes could not be delivered for too long? Then
+ * the peer has not closed it, and may still be alive.
  */
 bool dcm_chan_cut(const struct dcm_chan *ch);
 
@@ -102,8 +104,9 @@ bool dcm_chan_cut(const struct dcm_chan *ch);
 int dcm_chan_plain(struct dcm_chan *ch);
 
 /*
- * Before the handshake is done: the peer has shown a valid key, or has replayed
- * a record of a peer that did, because otherwise the donor sends nothing.
+ * Has the peer shown a valid key? For use before the handshake is done. Yes if the
+ * donor has something to send, as it sends nothing else before. (The peer may have
+ * replayed a record of another peer.)
  */
 static inline bool dcm_chan_shown(const struct dcm_chan *ch)
 {

@@ -156,7 +156,7 @@ static int listen_add(struct dcm_config *cfg, const struct dcm_option *o,
 	return 0;
 }
 
-/* @conf: the structure that has @o's value */
+/* Set option @o from text. @conf: the structure that has its value. */
 static int option_set(void *conf, const struct dcm_option *o, const char *value,
 		      char *err, size_t err_len)
 {
@@ -269,7 +269,7 @@ void dcm_config_init(struct dcm_config *cfg)
 	for (size_t i = 0; i < DCM_OPTIONS_NR; i++) {
 		const struct dcm_option *o = &dcm_options[i];
 
-		/* fails only if options.h is wrong: then at every start */
+		/* if this fails options.h is wrong, and every start fails */
 		if (*o->def && option_set(cfg, o, o->def, err, sizeof(err))) {
 			fprintf(stderr, "default of %s\n", err);
 			abort();
@@ -417,10 +417,10 @@ int dcm_config_load(struct dcm_config *cfg, const char *path, char *err,
 	return ret;
 }
 
-/* What medium = file can't go with: %NULL, or one line. */
+/* Check options that medium = file can't be combined with: %NULL, or one line. */
 static const char *medium_check(const struct dcm_config *cfg)
 {
-	/* a path that is named already does no harm */
+	/* a path may be set although it is not used */
 	if (cfg->medium == DCM_MEDIUM_MEMORY)
 		return NULL;
 	if (!cfg->path[0])

@@ -94,10 +94,10 @@ struct dcm_config {
 
 /**
  * struct dcm_option - a line of DCM_OPTIONS(), which says more of the members
- * @at: where struct dcm_config, or struct dcm_tenant_conf, has the value
- * @bytes: of the value
- * @has: where the latter has whether the value was given
- * @restart: the running donor keeps the value
+ * @at: offset of the value in struct dcm_config, or struct dcm_tenant_conf
+ * @bytes: size of the value
+ * @has: offset in struct dcm_tenant_conf of the flag that the value was given
+ * @restart: a reload does not change the value: the running donor keeps it
  */
 struct dcm_option {
 	const char *section;
@@ -121,7 +121,7 @@ enum { DCM_OPTIONS_NR = 0 DCM_OPTIONS(X) };
 
 extern const struct dcm_option dcm_options[DCM_OPTIONS_NR];
 
-/* With the defaults of DCM_OPTIONS(). */
+/* Set all options to the defaults of DCM_OPTIONS(). */
 void dcm_config_init(struct dcm_config *cfg);
 void dcm_config_free(struct dcm_config *cfg);
 

@@ -2,25 +2,25 @@
 /*
  * conn.c - connections on the event loop: handshake, HELLO, control
  *
- * States are in donor.h. The memory a peer can make the donor hold is bounded:
- * the number of connections, the seats of those without a role (admission.c),
- * the time until HELLO, the bytes of one message, and the answers it has not read
- * (reading stops at %TX_STOP). Messages that the donor starts itself wait for
- * room below %TX_ROOM; nothing is queued without a bound. The work of one event
- * is bounded too, whatever comes meanwhile.
+ * States are in donor.h. The memory that a peer can make the donor hold is bounded:
+ * there are limits on the number of connections, the seats of those without a role
+ * (admission.c), the time until HELLO, the bytes of one message, and the bytes of
+ * answers that the peer has not read (above %TX_STOP nothing more is read from it).
+ * Messages that are no answers wait until fewer than %TX_ROOM bytes are queued. The
+ * work of one event is bounded, too, whatever comes meanwhile.
  *
  *	accept -> [seat of its listener] -> key shown -> [proven seat] -> HELLO -> role
  *	             |                                       |  ^
  *	             '-- dropped, too late, no key           |  '-- refused: LINGER
  *	                                                     '-- dropped, too late
  *
- * Strangers can take all seats of a listener, but no peer without a key gets
- * one of the proven seats (donor->proven): strangers delay no host whose
- * handshake is under way. A tenant's host that does not proceed, or is refused
- * and stays, delays other hosts only as far as they share the proven seats.
+ * Strangers can take all seats of a listener. But only a peer that has shown a key gets
+ * one of the proven seats (donor->proven), so strangers don't delay hosts from the rest
+ * of their handshakes on. A tenant's host that does not go on, or is refused and stays,
+ * can delay other hosts only by keeping a proven seat.
  *
  * A connection is freed in its poll handle's close callback, so it may be
- * closed from anywhere, also from its own event.
+ * closed from anywhere, also while its own event is handled.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -75,7 +75,7 @@ void dcm_conn_seat_release(struct dcm_conn *conn)
 	conn->donor->nr_handshakes--;
 }
 
-/* Close with a reset: nothing that is queued is sent, or waited for. */
+/* Close with a reset: bytes that are queued are dropped. */
 static void conn_reset(struct dcm_conn *conn)
 {
 	static const struct linger now = { .l_onoff = 1 };
@@ -120,7 +120,7 @@ static int conn_seat_take(struct dcm_conn *conn, struct dcm_admission *adm)
 	return 0;
 }
 
-/* Detach it from whatever its state refers to. */
+/* Detach a connection from the session or worker that its state refers to. */
 static void conn_detach_role(struct dcm_conn *conn)
 {
 	if (conn->gc)
@@ -168,13 +168,13 @@ struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn)
 	return ch;
 }
 
-/* Answers have been sent, so there may be more of them. */
+/* Are few enough answers queued that another request may be handled? */
 static bool conn_can_answer(const struct dcm_chan *ch)
 {
 	return dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP;
 }
 
-/* False: something else resumes it, when the next message can be handled. */
+/* Can the next message be handled? If not, another event resumes the connection. */
 static bool conn_can_handle(const struct dcm_conn *conn)
 {
 	return conn_can_answer(conn->chan) &&
@@ -190,7 +190,7 @@ static void conn_update(struct dcm_conn *conn)
 	if (conn->state == DCM_CONN_CLOSED || conn->in_event)
 		return;
 	dcm_gc_session_update(conn);
-	/* a turn that was cut short continues when the socket is writable */
+	/* to continue a turn that was cut short, wait for the socket to be writable */
 	if (dcm_chan_queued(ch) || conn->again || conn->held)
 		events |= UV_WRITABLE;
 	if (conn_can_handle(conn))
@@ -327,7 +327,7 @@ void dcm_conn_accept(struct dcm_donor *donor, struct dcm_admission *adm, int fd,
 	conn_update(conn);
 }
 
-/* @ret: dcm_chan_handshake()'s; 0: its name has no tenant any more. */
+/* Why a handshake failed. @ret: its result; 0: its tenant is gone meanwhile. */
 static const char *handshake_error_text(int ret)
 {
 	switch (ret) {
@@ -351,7 +351,7 @@ static void conn_handshake(struct dcm_conn *conn)
 	size_t len;
 	int ret = dcm_chan_handshake(conn->chan);
 
-	/* a stranger gets no proven seat */
+	/* only once it has shown a key: move to a proven seat */
 	if (ret >= 0 && dcm_chan_shown(conn->chan) &&
 	    conn->seat.source->admission == conn->admission &&
 	    conn_seat_take(conn, &donor->proven))
@@ -393,7 +393,7 @@ static void conn_protocol_error(struct dcm_conn *conn, int error)
 	dcm_conn_refuse(conn, 0, DCM_WS_PROTOCOL);
 }
 
-/* Handle one message with its payload; false: not now. */
+/* Handle one message of the GC role, with its payload; false: not now. */
 static bool conn_gc_message(struct dcm_conn *conn)
 {
 	struct dcm_chan *ch = conn->chan;
@@ -426,7 +426,10 @@ static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 	while (conn_takes_messages(conn)) {
 		struct dcm_chan *ch = conn->chan;
 
-		/* the rest waits for the socket, for a slab, or for its turn */
+		/*
+		 * leave the rest: the socket is full, a MAP is busy, or the turn is
+		 * over
+		 */
 		conn->held = !conn_can_answer(ch) || !*left;
 		if (conn->held || (conn->session && conn->session->want_busy))
 			return;
@@ -456,7 +459,7 @@ static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 	}
 }
 
-/* Discard what comes, a little at a time: the peer may never stop. */
+/* Discard bytes that come, a little at a time, as the peer may never stop. */
 static void conn_linger(struct dcm_conn *conn)
 {
 	int ret = dcm_chan_flush(conn->chan);
@@ -473,7 +476,10 @@ static void conn_linger(struct dcm_conn *conn)
 		dcm_conn_close(conn);
 }
 
-/* @reset: by the host. Messages sent before are still read: one may be a GOODBYE. */
+/*
+ * Handle an event. @reset: the host has reset the connection; messages sent before are
+ * still read, as one may be a GOODBYE.
+ */
 static void conn_io(struct dcm_conn *conn, bool reset)
 {
 	unsigned int turn = 0, left = TURN_MESSAGES;
@@ -500,7 +506,7 @@ static void conn_io(struct dcm_conn *conn, bool reset)
 			dcm_conn_close(conn);
 			return;
 		}
-		/* what is left in the buffers raises no event */
+		/* bytes left in the buffers raise no event: come back by @again */
 		conn->again = conn_can_handle(conn) &&
 			      (conn->chan->more || conn->held);
 	} while (conn->again && left && ++turn < TURN_MAX);

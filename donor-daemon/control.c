@@ -39,8 +39,8 @@ static u64 bytes_lent(const struct dcm_pool *pool)
 }
 
 /*
- * How the donor is, if its host knows the message and was told something else
- * before. Only totals: tenants must not learn of each other.
+ * Send ABOUT, the donor's figures, if the host understands it and the figures have
+ * changed. Totals only, as tenants must not learn about each other.
  */
 static void control_about(struct dcm_conn *conn, u64 tag)
 {
@@ -145,7 +145,7 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	dcm_slab_lend(slab, s, export);
 	dcm_list_add_tail(&slab->session_node, &s->slabs);
 	s->nr_slabs++;
-	/* before the host hears of it */
+	/* store it before the host is told about it */
 	dcm_restart_slab(slab);
 	donor->stats.maps++;
 	msg.mr_info.slab = slab->id;
@@ -173,7 +173,7 @@ static void map_published(uv_work_t *work, int status)
 
 	pool->jobs--;
 	if (s->ended || !s->conn || s->map_serial != job->serial) {
-		/* its host is gone, or asks again over another connection */
+		/* nobody waits for it: its host is gone, or asks again */
 		if (!error)
 			job->slab->export = job->export;
 		dcm_pool_release(pool, job->slab);
@@ -187,7 +187,7 @@ static void map_published(uv_work_t *work, int status)
 	free(job);
 }
 
-/* @slab is MAPPED and has no session; from here on the tenant is charged. */
+/* Begin to publish @slab, MAPPED and without a session. Charges the tenant. */
 static void map_start(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 		      u64 cookie, const struct dcm_export_ops *export)
 {
@@ -280,9 +280,9 @@ void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab)
 	struct dcm_conn *conn;
 
 	s->want_busy = false;
-	/* map_start() charges the slab */
+	/* take back the charge for the waiting MAP: map_start() charges the slab */
 	s->tenant->bytes -= s->donor->pool.slab_bytes;
-	/* the connection is lost, and the answer too: the host maps again */
+	/* the connection is lost, so the host can't get the answer: it maps again */
 	if (!s->conn) {
 		if (slab)
 			dcm_pool_release(&s->donor->pool, slab);
@@ -333,7 +333,7 @@ static void control_done(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	struct dcm_slab *slab =
 		dcm_slab_find(&donor->pool, msg->slab.slab, conn->session);
 
-	/* DONE and a forced end may cross: nothing is left to do then */
+	/* the donor may have taken the slab by force before this DONE came */
 	if (!slab)
 		return;
 	if (slab->state != DCM_SLAB_EVICTING && !slab->restored) {
@@ -380,8 +380,8 @@ static void control_ticket(struct dcm_conn *conn,
 }
 
 /*
- * Keep the lowest ids above @after in @low, which ascends: one pass however many
- * slabs there are. Returns how many; *@more: there are others.
+ * Find the slabs with the lowest ids above @after, in one pass over all slabs. @low:
+ * out: these slabs, ascending. Returns how many; *@more: out: there are others.
  */
 static u32 slabs_above(const struct dcm_session *s, u64 after,
 		       const struct dcm_slab **low, bool *more)
@@ -424,7 +424,7 @@ static void control_list(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		answer.slab_is.flags = i + 1 < nr || more ? DCM_SLAB_IS_MORE :
 							    0;
 		if (dcm_conn_send(conn, &answer))
-			return; /* it is closed, and the slabs may be gone */
+			return; /* the connection is closed, and slabs may be gone */
 	}
 }
 
@@ -466,7 +466,7 @@ void dcm_control_handle(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		control_done(conn, msg);
 		return;
 	default:
-		/* the codec lets no other message through */
+		/* not reached: the codec lets no other message through */
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_PROTOCOL);
 	}
 }
@@ -478,7 +478,7 @@ void dcm_control_heartbeats(struct dcm_donor *donor)
 
 	dcm_list_for_each_safe(s, tmp, &donor->sessions, struct dcm_session,
 			       node)
-		/* a host that does not read has unread ones already */
+		/* if bytes are queued the host does not read: don't add heartbeats */
 		if (s->conn && !dcm_chan_queued(s->conn->chan))
 			dcm_conn_send(s->conn, &beat);
 }

@@ -2,20 +2,20 @@
 /*
  * data.c - data connections: READ and WRITE
  *
- * This is in the path of a page fault, so it is short: one recv() takes what
- * has come, every whole request in it is carried out in order, one sendmsg()
+ * This is in the path of a page fault, so it is short: one recv() takes the bytes that
+ * have come, every whole request in them is carried out in order, and one sendmsg()
  * answers them all. On a plain connection READs are sent from the slab's
- * mapping without a copy; a later WRITE to the same bytes in the same batch
- * first sends what is gathered, so that requests take effect in their order.
- * Slabs that are files are another way: data_file.c does the I/O, and here the
- * answers are gathered and sent as it gets them done.
- * Under TLS the answers are gathered in a buffer of one record and encrypted
- * into the channel's.
+ * mapping without a copy; before a later WRITE of the same batch to the same bytes the
+ * gathered answers are sent, so that requests take effect in their order. Under TLS
+ * answers are gathered in a buffer of one record and encrypted into the channel's
+ * buffer. For slabs that are files data_file.c does the I/O; answers are sent from here
+ * when it has done them.
  *
- * A WRITE touches the slab when all of it has come, so if a host dies in the
- * middle of one the old bytes stay. One without a payload writes zeroes. Back-pressure: while answers wait for the
- * socket nothing is read. A request that can't be granted is answered with its
- * status; a stream whose framing is wrong is closed.
+ * A WRITE changes the slab only when all of its bytes have come, so if a host dies in
+ * the middle of one the old bytes stay. A WRITE without a payload writes zeroes. While
+ * answers wait for the socket no requests are read (back-pressure). A request that
+ * can't be granted is answered with its status; a stream whose framing is wrong is
+ * closed.
  *
  * All this is done in turns, whose length the worker sets (data_worker.c): a
  * turn that has used its allowance leaves the rest in the buffer.
@@ -147,7 +147,7 @@ static int batch_add(struct dcm_worker *w, struct dcm_data *d,
 	return 0;
 }
 
-/* Whether a gathered READ still points into [@at, @at + @len). */
+/* Does a gathered READ still point into [@at, @at + @len)? */
 static bool batch_overlaps(const struct dcm_worker *w, const u8 *at, size_t len)
 {
 	for (u32 i = 0; i < w->nr_iov; i++) {
@@ -172,7 +172,7 @@ static u32 io_check(const struct dcm_wire_msg *req, const struct dcm_slab *slab)
 	return DCM_WS_OK;
 }
 
-/* An operation is done, as @ans says. */
+/* Count an operation that was answered with @ans. */
 static void io_count(struct dcm_worker *w, struct dcm_session *s,
 		     const struct dcm_wire_msg *ans)
 {
@@ -213,7 +213,7 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 		counter_add(&slab->ops, req->io.bytes / PAGE_BYTES);
 	}
 	if (w->file) {
-		/* sending is charged when there is something to send */
+		/* charge the request here; sending is charged when it is sent */
 		w->cost += COST_REQUEST + (status ? 0 : req->io.bytes);
 		dcm_data_file_request(w, d, req, slab, status, payload);
 		return 0;
@@ -244,7 +244,7 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 	return batch_add(w, d, &ans, NULL, NULL);
 }
 
-/* The answers that are done, as many as the channel takes; 0 or an errno. */
+/* Send answers that data_file.c has done, as many as the channel takes. 0 or -errno. */
 static int answers_send(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_wire_msg ans;
@@ -292,7 +292,7 @@ int dcm_data_answer(struct dcm_worker *w, struct dcm_data *d)
 	return ret;
 }
 
-/* No request of @d can be taken before the disk has done something. */
+/* Must requests of @d wait until the disk has done others? */
 static bool data_stuck(const struct dcm_worker *w, const struct dcm_data *d)
 {
 	return w->file && (dcm_data_file_full(w) || dcm_data_file_held(d));
@@ -417,7 +417,10 @@ static void counter_raise(u64 *most, u64 n)
 		;
 }
 
-/* Only while @d is this worker's and open: later @d->tenant may be freed. */
+/*
+ * Count a turn for its tenant. @d is open, and this worker's: else the tenant may be
+ * gone.
+ */
 static void turn_count(const struct dcm_worker *w, const struct dcm_data *d)
 {
 	struct dcm_tenant *t = d->tenant;
@@ -468,7 +471,7 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 		dcm_fair_add(&w->fair, &d->turn);
 	return served;
 dead:
-	/* a batch that an error cut short still holds its slabs */
+	/* after an error the batch still has references to slabs: drop these */
 	ch->broken = true;
 	batch_send(w, d);
 	turn_count(w, d);

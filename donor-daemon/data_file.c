@@ -15,17 +15,18 @@
  * WAITS until that is DONE. A request that is refused is an op that is DONE at
  * once.
  *
- * What is bounded: a worker has %DATA_FILE_OPS ops, and a connection as many as
- * carry %DATA_FILE_BYTES. A connection at its limit waits for its own ops
- * (@held). If the worker has no op left, no connection has a turn until one is
- * free, and then the one that fair.c says: a tenant that wants less than its
- * share waits for one op of the others, not for all that they have asked for.
- * The disk's time is charged as the bytes are, when the request is taken.
+ * Limits: a worker has %DATA_FILE_OPS ops, and the ops of a connection carry at most
+ * %DATA_FILE_BYTES. A connection at its limit waits for its own ops (@held). If the
+ * worker has no op left, no connection gets a turn until one is free; then fair.c
+ * chooses the connection. So a tenant that wants less than its share waits for one op
+ * of others, not for all that they have asked for. A request is charged by its bytes
+ * when it is taken, whatever time the disk needs.
  *
- * A connection that ends while the disk still works for it stays the session's,
- * as *ending*, until that is over: a WRITE must not come to the disk after one
- * that the host sends over its next connection, and dcm_data_ending() tells of
- * it. An op holds its slab until it is DONE, so UNMAP is answered after it.
+ * If a connection ends while the disk still works for it, it stays on its session's
+ * list as *ending* until the disk is done: a WRITE must not reach the disk after one
+ * that the host sends over its next connection, so dcm_data_ending() makes that
+ * connection wait. An op has a reference to its slab until it is DONE, so UNMAP is
+ * answered only after that.
  *
  * When the disk fails, the request is answered with %DCM_WS_IO, and the first
  * failure of each slab is logged. The slab stays its host's: other pages of it
@@ -55,8 +56,8 @@ enum op_state {
 
 /**
  * struct dcm_file_op - one request
- * @node: d->ops, or the file's free ones
- * @slab: a reference, until it is DONE
+ * @node: in d->ops, or in the list of free ops
+ * @slab: a reference to the slab, until the op is DONE
  * @moved: bytes that the disk has read or written
  * @status: enum dcm_wire_status, once it is DONE
  * @answered: its answer is in the worker's batch, which still reads @buf
@@ -78,8 +79,8 @@ struct dcm_file_op {
 
 /**
  * struct dcm_data_file - a worker's ring and ops
- * @unsent: the kernel has not taken all that is in the ring yet
- * @started: ops that the disk, or the ring, has
+ * @unsent: the kernel has not taken all entries of the ring yet
+ * @started: number of ops that are in the ring or with the disk
  */
 struct dcm_data_file {
 	struct dcm_ring *ring;
@@ -176,7 +177,7 @@ static void op_start(struct dcm_data_file *f, struct dcm_file_op *op)
 	f->unsent = true;
 }
 
-/* Whether an earlier op of the connection must be DONE before @op starts. */
+/* Must an earlier op of the connection be DONE before @op starts? */
 static bool op_blocked(const struct dcm_file_op *op)
 {
 	const struct dcm_file_op *o;
@@ -205,13 +206,15 @@ static void op_begin(struct dcm_data_file *f, struct dcm_file_op *op)
 	op_start(f, op);
 }
 
-/* The bytes that a request counts against its connection's limit, also if refused. */
+/* The bytes that an op counts against its connection's limit, also if it is refused. */
 static u64 op_held(const struct dcm_file_op *op)
 {
 	return op->bytes > PAGE_BYTES ? op->bytes : PAGE_BYTES;
 }
 
-/* Its slab is not used any more; its bytes still are. */
+/*
+ * An op is DONE: drop its reference to the slab. Its buffer is used until it is sent.
+ */
 static void op_done(struct dcm_file_op *op, u32 status)
 {
 	op->state = OP_DONE;
@@ -325,7 +328,7 @@ bool dcm_data_file_drop(struct dcm_worker *w, struct dcm_data *d)
 	return true;
 }
 
-/* The disk has answered @op with @res, bytes or -errno; true if @op is done now. */
+/* The disk has answered @op with @res: bytes, or -errno. True: @op is DONE now. */
 static bool op_moved(struct dcm_worker *w, struct dcm_file_op *op, int res)
 {
 	struct dcm_slab *slab = op->slab;
@@ -355,7 +358,7 @@ static bool op_moved(struct dcm_worker *w, struct dcm_file_op *op, int res)
 	return true;
 }
 
-/* Start the ops of @d that waited for others, where these are DONE. */
+/* Start the ops of @d that no longer have to wait for earlier ones. */
 static void ops_resume(struct dcm_data_file *f, struct dcm_data *d)
 {
 	struct dcm_file_op *op;
@@ -370,7 +373,7 @@ static void ops_resume(struct dcm_data_file *f, struct dcm_data *d)
 	}
 }
 
-/* Ops of @d are DONE. */
+/* Ops of @d are DONE: send answers, start waiting ops, and give it another turn. */
 static void data_go_on(struct dcm_worker *w, struct dcm_data *d)
 {
 	if (d->ending) {

@@ -10,8 +10,8 @@
 #define DATA_BATCH	64u
 #define DATA_DONE_BYTES	(DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
 #define DATA_SCRATCH_BYTES 16384u	/* one TLS record */
-#define DATA_FILE_OPS	128u	/* of a worker */
-#define DATA_FILE_BYTES	(256u << 10) /* of a connection's ops */
+#define DATA_FILE_OPS	128u	/* ops of a worker */
+#define DATA_FILE_BYTES	(256u << 10) /* bytes of a connection's ops together */
 
 struct dcm_data_file;
 
@@ -26,15 +26,15 @@ struct dcm_data {
 	u16 lane;			/* the host's number; 0: none */
 	bool want_out;
 	bool left;		/* a turn ended with requests in the buffer */
-	bool hung_up;		/* by the host, as epoll says: to be read */
+	bool hung_up;		/* epoll says that the host has closed: read the end */
 	unsigned int served;
-	unsigned int astray;	/* looks, in a row, that found another CPU */
+	unsigned int astray;	/* looks in a row that found bytes on another CPU */
 	/* slabs that are files, data_file.c */
 	struct dcm_list ops;	/* in the order of requests */
 	struct dcm_list heard_node;
 	u64 op_bytes;
-	u32 started;		/* of @ops, with the disk */
-	u32 waiting;		/* of @ops, for others of them */
+	u32 started;		/* how many of @ops the disk has */
+	u32 waiting;		/* how many of @ops wait for others of them */
 	bool held;		/* requests wait until ops are done */
 	bool ending;		/* closed when the disk is done */
 };
@@ -54,7 +54,7 @@ struct dcm_worker {
 	struct dcm_data_file *file;	/* %NULL: slabs are memory */
 	struct dcm_list conns;
 	struct dcm_fair fair;
-	struct dcm_data *last;	/* had the last turn; %NULL: it is gone */
+	struct dcm_data *last;	/* the connection with the last turn; %NULL: gone */
 	/* cost of the current turn so far, and its limit */
 	u64 cost;
 	u64 cost_max;
@@ -95,11 +95,11 @@ int dcm_data_answer(struct dcm_worker *w, struct dcm_data *d);
 /**
  * dcm_data_close() - close the socket; dcm_data_gone() does the rest
  *
- * If the disk still works for it, now or as soon as that is over.
+ * While the disk still works for it, that is put off until the disk is done.
  */
 void dcm_data_close(struct dcm_data *d);
 
-/** dcm_data_gone() - free what workers have closed; on the event loop */
+/** dcm_data_gone() - free connections that workers have closed; on the event loop */
 void dcm_data_gone(uv_async_t *async);
 
 /* data_worker.c */
@@ -111,7 +111,7 @@ void dcm_data_gone(uv_async_t *async);
 struct dcm_worker *dcm_data_worker_near(struct dcm_donor *donor,
 					const struct dcm_chan *chan);
 
-/* Choose for a new connection of @session, under its data_lock. */
+/* Choose the worker for a new connection of @session, under its data_lock. */
 struct dcm_worker *dcm_data_worker_choose(struct dcm_donor *donor,
 					  const struct dcm_session *session,
 					  const struct dcm_chan *chan);
@@ -140,7 +140,7 @@ void dcm_data_file_stop(struct dcm_worker *w);
 /* Wait until the disk is done with all that @w has closed. */
 void dcm_data_file_finish(struct dcm_worker *w);
 
-/* Whether no request can be taken: from any connection of @w; from @d. */
+/* Can no request be taken now: from any connection of @w; from @d? */
 bool dcm_data_file_full(const struct dcm_worker *w);
 bool dcm_data_file_held(const struct dcm_data *d);
 
@@ -155,11 +155,13 @@ void dcm_data_file_request(struct dcm_worker *w, struct dcm_data *d,
 			   struct dcm_slab *slab, u32 status,
 			   const u8 *payload);
 
-/* Give the kernel the requests that were taken; whether it still lacks some. */
+/*
+ * Give the kernel the requests that were taken. Second: has it not taken all of them?
+ */
 void dcm_data_file_submit(struct dcm_worker *w);
 bool dcm_data_file_unsent(const struct dcm_worker *w);
 
-/* The disk has done something: answer it, and let connections go on. */
+/* Handle ops that the disk has done: answer them, and let connections go on. */
 void dcm_data_file_reap(struct dcm_worker *w);
 
 /**
@@ -171,7 +173,7 @@ void dcm_data_file_reap(struct dcm_worker *w);
 bool dcm_data_file_next(struct dcm_data *d, struct dcm_wire_msg *ans,
 			const u8 **bytes);
 
-/* The answers are with the channel. */
+/* The channel has the answers that dcm_data_file_next() returned: free their ops. */
 void dcm_data_file_sent(struct dcm_worker *w, struct dcm_data *d);
 
 /**

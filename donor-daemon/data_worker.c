@@ -8,12 +8,12 @@
  * have kept arriving there: on loopback that is where the faulting thread runs,
  * elsewhere the network card's queue.
  *
- * The alternative: with "poll-us" a worker that has just served a connection
+ * The alternative is polling: with "poll-us" a worker that has just served a connection
  * polls it for that long without sleeping. It adapts: a worker whose polling
  * was recently in vain sleeps at once. Workers that poll are not pinned, or
- * they would take the CPU from the thread they wait for. That is what is done
- * where slabs are files: a READ would have its worker sleep twice, for the disk
- * and for the next request, and both take about as long as to wake up.
+ * they would take the CPU from the thread they wait for. Polling is the default if
+ * slabs are files: for a READ a worker would have to sleep twice, for the disk and for
+ * the next request, and each takes about as long as a wake-up.
  *
  * Tenants take turns at each worker (fair.c), whatever the number of their
  * connections and of waiting requests; a tenant's connections share its turns.
@@ -56,9 +56,9 @@
 #define SHARED_SPAN (16u << 20)
 #define FILE_POLL_US 50 /* poll-us = auto, slabs are files */
 #define UNSENT_MS 10 /* until the kernel is asked again to take disk I/O */
-#define LOOKS 8 /* at one connection, between two calls of epoll */
-#define FOLLOW_EVERY 16u /* batches between looks at the CPU */
-#define FOLLOW_AFTER 3u /* looks in a row before it is moved */
+#define LOOKS 8 /* polls of one connection between two calls of epoll */
+#define FOLLOW_EVERY 16u /* batches between two looks at the bytes' CPU */
+#define FOLLOW_AFTER 3u /* looks in a row that find another CPU: then move */
 
 struct dcm_worker *dcm_data_worker_near(struct dcm_donor *donor,
 					const struct dcm_chan *chan)
@@ -75,7 +75,7 @@ struct dcm_worker *dcm_data_worker_near(struct dcm_donor *donor,
 	return NULL;
 }
 
-/* @w's connections of @session (high half), and of all (low half). */
+/* Connections that @w has: of @session (high half), and of all sessions (low half). */
 static u64 worker_load(const struct dcm_worker *w,
 		       const struct dcm_session *session)
 {
@@ -157,7 +157,7 @@ int dcm_data_watch(struct dcm_worker *w, struct dcm_data *d, int op)
 void dcm_data_leave(struct dcm_worker *w, struct dcm_data *d)
 {
 	/*
-	 * To close the descriptor is not enough: epoll reports a socket as long as
+	 * Closing the descriptor is not enough: epoll reports a socket as long as
 	 * any process has it open, and a child just forked has it until execve().
 	 */
 	epoll_ctl(w->epfd, EPOLL_CTL_DEL, d->chan->fd, NULL);
@@ -195,7 +195,7 @@ static void worker_inbox(struct dcm_worker *w)
 			dcm_data_close(d);
 			continue;
 		}
-		/* requests may have come with HELLO */
+		/* give it a turn at once: requests may have come with HELLO */
 		d->chan->more = true;
 		dcm_fair_add(&w->fair, &d->turn);
 	}
@@ -235,7 +235,7 @@ static int worker_listen(struct dcm_worker *w, int timeout)
 		}
 		heard |= nr > 0;
 	} while (nr == EVENTS && rounds--);
-	/* only now: it may close connections that have events */
+	/* after all events were handled: it may close connections that have some */
 	if (disk)
 		dcm_data_file_reap(w);
 	return heard;
@@ -255,14 +255,14 @@ static int worker_turn(struct dcm_worker *w, struct dcm_data *d, u64 cost_max)
 	return ret;
 }
 
-/* Give turns to those that wait, until it is time to ask epoll again. */
+/* Give turns to connections that wait, until it is time to ask epoll again. */
 static void worker_turns(struct dcm_worker *w)
 {
 	struct dcm_fair_entry *e;
 	u64 spent = 0, turn;
 
 	do {
-		/* when there is room again, the one that is next takes it */
+		/* no op is free: the next in turn gets the first one that is */
 		e = dcm_data_file_full(w) ? NULL : dcm_fair_take(&w->fair);
 		if (!e)
 			break;
@@ -275,8 +275,7 @@ static void worker_turns(struct dcm_worker *w)
 }
 
 /*
- * Requests of @d can be taken: else it is looked at again when the disk has done
- * something.
+ * Can requests of @d be taken now? If not, it gets a turn when the disk has done some.
  */
 static bool worker_takes(const struct dcm_worker *w, const struct dcm_data *d)
 {
@@ -296,7 +295,7 @@ static bool worker_poll(struct dcm_worker *w)
 		return false;
 	until = dcm_clock_ns() + w->poll_ns;
 	do {
-		/* most often the next request comes from the same one */
+		/* most often the next request comes over the same connection */
 		for (int look = 0; look < LOOKS && worker_takes(w, d); look++) {
 			dcm_fair_add(&w->fair, &d->turn);
 			dcm_fair_take(&w->fair);
@@ -324,7 +323,7 @@ static void *worker_run(void *arg)
 	while (!smp_load_acquire(&w->stop)) {
 		idle = dcm_fair_idle(&w->fair);
 		full = dcm_data_file_full(w);
-		/* others must be heard too, however much one has to say */
+		/* after LOOKS polls ask epoll, whatever comes on this connection */
 		poll = w->last && idle && !full && unheard < LOOKS;
 		if (poll && worker_poll(w)) {
 			unheard++;
@@ -351,7 +350,7 @@ static u32 poll_us(const struct dcm_donor *donor)
 	return donor->cfg.medium == DCM_MEDIUM_FILE ? FILE_POLL_US : 0;
 }
 
-/* Number of CPUs this process may run on, and the @n-th of them. */
+/* Returns how many CPUs this process may run on; @cpu: out: the @n-th of them. */
 static u32 cpus_usable(u32 n, int *cpu)
 {
 	cpu_set_t set;
@@ -466,7 +465,7 @@ void dcm_data_stop(struct dcm_donor *donor)
 	for (u32 i = 0; i < donor->nr_workers; i++) {
 		struct dcm_worker *w = &donor->workers[i];
 
-		/* given by a running worker to one that had ended */
+		/* a running worker may have given them to one that had ended */
 		dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node)
 			dcm_data_close(d);
 		dcm_data_file_stop(w);

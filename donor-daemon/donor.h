@@ -105,7 +105,7 @@ struct dcm_donor {
 	u32 nr_lost;		/* sessions without a control connection */
 	u64 donor_id;
 	u64 quarter_at;		/* when the quarter timer last ran */
-	u64 stalled_at;		/* when the donor last went on after a stop */
+	u64 stalled_at;		/* when the donor last continued after it was stopped */
 	u64 started_at;
 	struct dcm_worker *workers;
 	u32 nr_workers;
@@ -118,7 +118,7 @@ struct dcm_donor {
 	int exit_status;
 	struct dcm_list gc_sessions;	/* GC workers, gc_session.c */
 	u32 nr_gc_sessions;
-	u32 nr_dying;		/* of these, killed and not reaped */
+	u32 nr_dying;		/* how many of these are killed but not reaped */
 	int gc_cgroup;		/* parent of the tenants' cgroups; -1: none */
 	char gc_path[DCM_CONFIG_PATH_MAX + 64];
 	struct dcm_rdma *rdma;	/* rdma.c */
@@ -136,17 +136,17 @@ struct dcm_donor {
  * @heard_at: when something was last received on any of its connections, loop
  *	time in ms; workers write it (__atomic)
  * @answered_at: when a queue pair of its last answered (rdma_ping.c)
- * @sources: its host's address, at the listener and among proven connections
+ * @sources: its host's address as a source, at its listener and for proven seats
  * @left_at: when the last of its connections ended
- * @cut: since its last resume the network ended one of them
+ * @cut: since its last resume one of its connections was ended by the network
  * @silent: silent for %DCM_WIRE_SILENCE_MS, and that was logged
  * @silent_from: when something was last received before that
  * @probation: it looked dead; it is checked once more
  * @nr_joined: data connections, counted by the event loop
- * @no_verbs: it has slabs whose keys ended with the process before
+ * @no_verbs: it has slabs whose keys ended with the earlier process
  * @keep: number of its record in donor->keep; 0: none
- * @refs: the list's, one for each data connection and queue pair, and for a
- *	slab being registered for it
+ * @refs: references: one of the list, one of each data connection and queue pair, and
+ *	one of a slab that is being registered for it
  * @ended: nothing of it may be used any more (__atomic, workers read)
  *
  * ALIVE (conn) <-> LOST (no conn) -> ended, as session.c says.
@@ -274,8 +274,8 @@ bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_admission *adm);
 /* The connection has a role now: give its seat back. */
 void dcm_conn_seat_release(struct dcm_conn *conn);
 /*
- * Whether no more connections may have a role. One is reserved for every
- * session that has lost its control connection.
+ * May no more connections get a role? One is reserved for every session that has lost
+ * its control connection.
  */
 bool dcm_conn_full(const struct dcm_donor *donor);
 /* Send a message with its payload; a negative errno: the connection is closed. */
@@ -283,7 +283,7 @@ int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 int dcm_conn_error(struct dcm_conn *conn, u64 tag, u32 status);
 /* Send the reason, then close. */
 void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status);
-/* Whether the donor may send a message that is no answer now. */
+/* May the donor send a message that is no answer now? */
 bool dcm_conn_has_room(const struct dcm_conn *conn);
 /* Hand the channel over to a worker; the connection is closed without it. */
 struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn);
@@ -307,8 +307,8 @@ void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab);
 /* session.c */
 struct dcm_session *dcm_session_new(struct dcm_conn *conn);
 /*
- * A session that was open before the donor's restart, lost until its host comes
- * back; %NULL: out of memory.
+ * Make a session that was open before the donor's restart. It has no connection until
+ * its host comes back. %NULL: out of memory.
  */
 struct dcm_session *dcm_session_restore(struct dcm_donor *donor,
 					struct dcm_tenant *tenant, u64 id,
@@ -345,11 +345,10 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 void dcm_data_shutdown(struct dcm_session *session);
 
 /*
- * Whether a data connection of the session was shut down and its worker has not
- * finished with it. A host that writes a page again over another connection
- * relies on the first WRITE not coming after the second. A connection of the
- * same @lane is shut down here: the host has given it up, whether it said so or
- * not.
+ * Is there a data connection of the session that was shut down, but that its worker has
+ * not finished with? Then another one must not be welcomed: if the host writes a page
+ * again over it, the earlier WRITE must not take effect later. First shuts down a
+ * connection of the same @lane, as the host has given it up, noticed here or not.
  */
 bool dcm_data_ending(struct dcm_session *session, u16 lane);
 

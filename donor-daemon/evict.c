@@ -5,13 +5,13 @@
  * infiniswap-nsdi17, 5.2: for E slabs too many, E+E' are chosen at random and
  * their hosts asked how active they are; the E least active go. E' is "extra"
  * percent of E, at least one. Differences:
- *  - of slabs that the donor serves itself (tcp) it knows the activity and uses
- *    its own figure, which no host can embellish; if a host does not answer in
- *    time its last figure counts, at first zero. Of slabs of shm and verbs the
- *    donor sees nothing and trusts the host;
+ *  - for slabs that the donor serves itself (tcp) it uses its own count of
+ *    operations, which a host can't exaggerate. For slabs of shm and verbs, whose
+ *    operations the donor does not see, it trusts the host; if a host does not
+ *    answer in time its last figure counts, at first zero;
  *  - hosts that have been silent for a while (session.c) are asked for slabs
- *    first, and they alone if they have enough: they may be dead, and live
- *    hosts should not move memory for them. They have as long to answer as
+ *    first, and only they if they have enough: they may be dead, and live
+ *    hosts should not move memory for them. They get as long to answer as
  *    others;
  *  - a slab asked back has a deadline. After it the donor takes the slab, sends
  *    the host a DONE of its own (tag 0) and logs it: a host that does not
@@ -80,7 +80,7 @@ static u64 slab_activity(const struct dcm_slab *slab)
 	return slab->export->unseen ? slab->said_milli : slab->ewma_milli;
 }
 
-/* Slabs to be evicted first come first. */
+/* Sort slabs in the order in which they should be evicted. */
 static int slab_compare(const void *a, const void *b)
 {
 	const struct dcm_slab *l = *(struct dcm_slab *const *)a;
@@ -109,7 +109,7 @@ static u32 slabs_silent_first(struct dcm_slab **v, u32 nr)
 	return n;
 }
 
-/* A new array of all lent slabs, or of those marked @candidate. */
+/* Make an array of all lent slabs, or with @candidates of those marked @candidate. */
 static struct dcm_slab **slabs_list(struct dcm_pool *pool, bool candidates,
 				  u32 *nr)
 {
@@ -165,7 +165,7 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 		slab->candidate = true;
 		slab->answered = true;
 		e->candidates++;
-		/* needless if all go; and a silent host does not answer */
+		/* don't ask if all will be evicted, nor a silent host */
 		if (nr <= wanted || slab->session->silent ||
 		    !dcm_conn_has_room(slab->session->conn))
 			continue;
@@ -227,14 +227,14 @@ void dcm_evict_answer(struct dcm_donor *donor, struct dcm_slab *slab,
 		evict_choose(donor);
 }
 
-/* Ask tenants without a key for all slabs; everybody when draining. */
+/* Ask tenants without a key for all their slabs; when draining, all tenants. */
 static void evict_tenants_gone(struct dcm_donor *donor)
 {
 	struct dcm_slab *slab;
 	bool any = false;
 
 	dcm_list_for_each(slab, &donor->pool.slabs, struct dcm_slab, node) {
-		/* a slab that is being registered follows next time */
+		/* a slab that is just being registered is asked for next time */
 		if (slab->state != DCM_SLAB_MAPPED || !slab->session ||
 		    (!donor->draining && !slab->tenant->gone))
 			continue;

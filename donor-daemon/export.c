@@ -14,7 +14,7 @@
  * verbs: rdma_pd.c.
  *
  * file: as tcp, but data workers read and write the file (data_file.c), and
- * closing it frees it. No descriptor is handed out, on the same host either: a
+ * closing it frees its space. Not even a host on this machine gets its descriptor: a
  * file has no seals, so its owner could grow it, and fill the disk.
  */
 #include <errno.h>
@@ -119,7 +119,7 @@ const struct dcm_export_ops *dcm_export_choose(u32 transports, bool is_unix,
 	return NULL;
 }
 
-/* A nameless file for direct I/O, on the file system where new ones are. */
+/* Is it a nameless file, open for direct I/O, on the file system of new slabs? */
 static bool file_good(const struct dcm_slab *slab)
 {
 	int flags = fcntl(slab->fd, F_GETFL);
@@ -141,10 +141,10 @@ const struct dcm_export_ops *dcm_export_again(struct dcm_slab *slab,
 			       NULL;
 	if (seals < 0)
 		return NULL;
-	/* the kernel's own, with vm.memfd_noexec = 1 */
+	/* the kernel adds this seal if vm.memfd_noexec = 1 */
 	seals &= ~SEAL_EXEC;
 	if (transport == DCM_WT_SHM)
 		return seals == SHM_SEALS ? &export_shm : NULL;
-	/* one that others have could be truncated under the mapping */
+	/* without seals it is tcp's; with seals a host has it, and could truncate it */
 	return !seals && !export_tcp.publish(slab) ? &export_tcp : NULL;
 }

@@ -2,10 +2,10 @@
 /*
  * export.h - ways to make a slab reachable for its host
  *
- * Each way is a struct dcm_export_ops: tcp maps the slab here and the donor copies; shm passes
- * the memfd and the donor never maps it; verbs (rdma_pd.c) registers it in the
- * session's protection domain and hands out a key. A slab that is a file can be
- * reached through the donor only.
+ * Each way is a struct dcm_export_ops. tcp: the slab is mapped here and the donor
+ * copies. shm: the host gets the memfd, and the donor never maps it. verbs (rdma_pd.c):
+ * the slab is registered in the session's protection domain, and the host gets a key. A
+ * slab that is a file can be reached through the donor only.
  */
 #ifndef DCM_EXPORT_H
 #define DCM_EXPORT_H
@@ -20,7 +20,7 @@ struct dcm_slab;
  * @name: for status and metrics
  * @pass_fd: MR_INFO carries the memfd
  * @served: data operations of this donor's workers reach it
- * @unseen: the donor sees few of its operations: the host reports its activity
+ * @unseen: the donor does not see all of its operations: the host reports its activity
  * @slow: publish() may take long and runs in a thread of the pool
  * @publish: on the event loop unless @slow; 0, or a negative errno and nothing
  *	is to be revoked
@@ -59,7 +59,7 @@ const struct dcm_export_ops *dcm_export_choose(u32 transports, bool is_unix,
  * with the process, so such a slab is served over data connections from now on,
  * which its host can do as well.
  *
- * Return: the way, or %NULL: it can't be mapped, or is none that was lent so.
+ * Return: the way, or %NULL: the slab can't be mapped, or was not lent in this way.
  */
 const struct dcm_export_ops *dcm_export_again(struct dcm_slab *slab,
 					      u32 transport);

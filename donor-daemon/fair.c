@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * fair.c - fair turns: tenants share equally, however much one asks for
+ * fair.c - fair turns: tenants share equally, however much each of them asks for
  *
- * A thing that waits (a data connection with requests, a job, a MAP) is an
+ * Whatever waits for a turn (a data connection with requests, a job, a MAP) is an
  * entry of its tenant's flow. Within a flow the order is that of arrival. Among
- * flows it is start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM 1996): each
- * turn has a start, which is where the flow's last turn ended, and a turn ends
- * as much later as it cost; the least start is next. A flow that had nothing
- * waiting begins where the turn given last began: it has no credit from before, and
- * waits for that turn alone, and for one turn of each other flow that came back
- * likewise. So neither many entries nor a long backlog gains anything.
+ * flows it is start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM 1996). Time is
+ * virtual: a turn starts where the flow's last turn ended, and ends as much later as it
+ * cost; the flow with the least start is next. A flow in which nothing was waiting
+ * starts where the current turn started: it has no credit for the time before, and
+ * waits only for that turn, and for one turn of each other flow that came back
+ * likewise. So a tenant gains nothing by many entries or a long backlog.
  *
  *	joined -> waiting (add) -> taken -> [waiting ->] ... -> left
  *
- * How long a flow waits for a turn is counted too, as the cost that others are
+ * The wait of a flow for its turn is measured, too, as the cost that others are
  * charged meanwhile: a clock would also count delays by other programs.
  *
- * A flow is found by searching a list of all: there are at most as many as
+ * A flow is found by searching a list of all flows: there are at most as many as
  * tenants, and a search is needed only when an entry joins.
  *
  * Locking: none; used by one thread.
@@ -31,7 +31,7 @@ void dcm_fair_init(struct dcm_fair *fair)
 	dcm_list_init(&fair->flows);
 	dcm_list_init(&fair->active);
 	fair->now = 0;
-	/* so long ago that it is shared with no other flow */
+	/* far above @changed: dcm_fair_shared() is false at first */
 	fair->spent = 1ull << 62;
 	fair->changed = 0;
 	fair->asked = fair->spent;
@@ -63,7 +63,7 @@ found:
 	return 0;
 }
 
-/* Insert among the active, behind those that start no later. */
+/* Insert a flow into the active ones, behind those that start no later. */
 static void flow_enqueue(struct dcm_fair *fair, struct dcm_flow *flow)
 {
 	struct dcm_list *at;
@@ -127,7 +127,7 @@ void dcm_fair_add(struct dcm_fair *fair, struct dcm_fair_entry *e)
 		return;
 	if (flow->start < fair->now)
 		flow->start = fair->now;
-	/* since the last look, minus its own service meanwhile */
+	/* it may have waited since the last look; don't count its own turns */
 	if (fair->asked > flow->served + flow->since)
 		flow->since = fair->asked - flow->served;
 	flow_enqueue(fair, flow);

@@ -8,15 +8,15 @@
 
 /**
  * struct dcm_flow - one owner's entries
- * @node: fair->flows
+ * @node: in fair->flows
  * @owner: a tenant; %NULL: the donor itself
  * @waiting: its entries that wait, the next one first
- * @start: fair->now at which its next turn begins
- * @served: all that it was ever charged
- * @since: what others had been charged when it began to wait for its next turn
- * @waited: what others were charged while it waited for its last turn
- * @users: entries that may wait here
- * @busy: turns begun and not ended
+ * @start: the virtual time at which its next turn starts
+ * @served: cost of all its turns so far
+ * @since: cost charged to others before it began to wait for its next turn
+ * @waited: cost charged to others while it waited for its last turn
+ * @users: number of entries that have joined
+ * @busy: number of turns begun and not ended
  */
 struct dcm_flow {
 	struct dcm_list node;
@@ -41,8 +41,8 @@ struct dcm_fair_entry {
 /**
  * struct dcm_fair - flows that share something
  * @active: flows with entries that wait, by @start
- * @now: the start of the turn given last
- * @spent: all that was ever charged
+ * @now: the virtual time: the start of the turn given last
+ * @spent: cost of all turns so far
  * @changed: @spent when another flow than @last was charged
  * @asked: @spent at the last dcm_fair_ask()
  */
@@ -66,8 +66,8 @@ int dcm_fair_join(struct dcm_fair *fair, struct dcm_fair_entry *e,
 void dcm_fair_leave(struct dcm_fair *fair, struct dcm_fair_entry *e);
 
 /*
- * The caller looks now for entries that want a turn: entries found by the next
- * look may have wanted it since this one. Only flow->waited depends on it.
+ * To be called when the caller looks for entries that want a turn. Entries that the
+ * next look finds may have waited since this one; flow->waited counts from here.
  */
 static inline void dcm_fair_ask(struct dcm_fair *fair)
 {
@@ -96,7 +96,7 @@ void dcm_fair_charge(struct dcm_fair *fair, struct dcm_flow *flow, u64 cost);
 /* A turn of @flow has ended; this frees @flow if its entries have left. */
 void dcm_fair_done(struct dcm_fair *fair, struct dcm_flow *flow);
 
-/* Whether more than one flow was charged within the last @span. */
+/* Was more than one flow charged within the last @span of cost? */
 static inline bool dcm_fair_shared(const struct dcm_fair *fair, u64 span)
 {
 	return fair->spent - fair->changed < span;

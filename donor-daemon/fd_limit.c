@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * fd_limit.c - how many descriptors there are, and their uses
+ * fd_limit.c - divide the limit of open files among slabs, connections and the rest
  *
  * Each slab and each connection is a descriptor, and all share the process's
  * limit. So the donor reserves before it lends: descriptors that connections,
@@ -12,8 +12,8 @@
  *	limit = OWN + 2 x GC workers + seats x (sockets + 1)
  *	        + connections x (1, with a UNIX socket 2) + slabs
  *
- * The second descriptor of a connection is one being passed: at most
- * %DCM_CHAN_FDS / 2 of each wait for the socket.
+ * With a UNIX socket a connection may need a second descriptor, one that waits to be
+ * passed: at most %DCM_CHAN_FDS / 2 of each connection.
  */
 #include <errno.h>
 #include <stdio.h>

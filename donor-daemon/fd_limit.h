@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* fd_limit.h - how many descriptors there are, and their uses */
+/* fd_limit.h - divide the limit of open files among slabs, connections and the rest */
 #ifndef DCM_FD_LIMIT_H
 #define DCM_FD_LIMIT_H
 
 #include "config.h"
 
 /**
- * dcm_fd_limit_check() - whether the limit of open files is enough for @cfg
+ * dcm_fd_limit_check() - check that the limit of open files is enough for @cfg
  * @cfg: sets its @fd_slabs, the number of slabs for which there are
  *	descriptors beside all other uses
  *
@@ -16,7 +16,7 @@
  */
 int dcm_fd_limit_check(struct dcm_config *cfg, char *err, size_t err_len);
 
-/* Log once how much of a capacity of @bytes the limit takes, if any. */
+/* If the limit of open files reduces a capacity of @bytes, log by how much; once. */
 void dcm_fd_limit_warn(const struct dcm_config *cfg, u64 bytes);
 
 #endif /* DCM_FD_LIMIT_H */

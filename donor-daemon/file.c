@@ -2,14 +2,14 @@
 /*
  * file.c - files as slabs: the directory, a slab's file, the disk's free space
  *
- * With medium = file a slab is a file instead of a memfd, and the same holds for
- * it: one owner in its life, all its blocks there before it is lent, zero until
- * written. It has no name (O_TMPFILE), so when the donor ends, however it ends,
- * the file system frees it, and nothing has to be cleaned up at the next start.
+ * With medium = file a slab is a file instead of a memfd, with the same properties: it
+ * has one owner in its life, all its blocks are allocated before it is lent, and it
+ * reads zero until written. It has no name (O_TMPFILE), so when the donor ends in any
+ * way, the file system frees it, and nothing has to be cleaned up at the next start.
  *
  * I/O is direct: the page cache would take memory of this host for pages that
- * their own host has just sent away. A file system that has no direct I/O is
- * refused at the start, and so is one without nameless files.
+ * their own host has just sent away. File systems without direct I/O, or without
+ * O_TMPFILE, are refused at the start.
  *
  * No state, no locks.
  */
@@ -44,7 +44,7 @@ int dcm_file_space(int dir, struct dcm_hostmem *hm)
 	return hm->total ? 0 : -EINVAL;
 }
 
-/* Write and read one page of a new file; %NULL: that works. */
+/* Try to write and read one page of a new file. %NULL, or what has failed. */
 static const char *file_try(int fd, int *error)
 {
 	void *page = NULL;

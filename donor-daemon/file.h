@@ -11,17 +11,17 @@
  * @err: one line on failure
  * @err_len: size of @err
  *
- * A file there must be possible that has no name, takes direct I/O of pages, and
- * can be allocated ahead.
+ * It must be possible to make files there that have no name, take direct I/O of pages,
+ * and can be allocated ahead.
  *
  * Return: a descriptor, or a negative errno.
  */
 int dcm_file_dir_open(const char *path, char *err, size_t err_len);
 
-/* A new empty file without a name in @dir: a descriptor, or a negative errno. */
+/* Make an empty file without a name in @dir. A descriptor, or a negative errno. */
 int dcm_file_new(int dir);
 
-/* The size of @dir's file system and what is free of it: 0 or a negative errno. */
+/* Get the size and the free space of @dir's file system. 0 or a negative errno. */
 int dcm_file_space(int dir, struct dcm_hostmem *hm);
 
 #endif /* DCM_FILE_SLAB_H */

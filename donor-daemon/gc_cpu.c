@@ -11,11 +11,11 @@
  *		with a third of its weight, "gc/t-NAME" those of a tenant. All
  *		tenants weigh the same, however many threads they have. The number
  *		of threads is bounded there as well.
- *   nice	Else every thread of a worker is nicer the more workers its tenant
- *		has: a step of nice is a factor of 1.25, so that the weights of
- *		a tenant's workers add up to that of one, up to some 20 of them.
- *		A daemon that may not lower niceness leaves it: then a worker
- *		stays nicer than necessary until it ends.
+ *   nice	Without a cgroup: the more workers a tenant has, the higher the nice
+ *		value of their threads. A step of nice is a factor of 1.25, so that
+ *		the weights of a tenant's workers add up to that of one, up to some
+ *		20 of them. A daemon that may not lower nice values again leaves
+ *		them: then a worker gets less CPU than it could until it ends.
  *
  * Memory is not bounded by cgroups: pages of slabs that a worker touches first
  * would count against it. Its own memory has a limit (gc/worker/sandbox.c).
@@ -75,7 +75,7 @@ static int file_read(int dir, const char *name, char *text)
 	return ret;
 }
 
-/* The daemon's cgroup (v2) as a directory, or a negative errno. */
+/* Open the directory of the daemon's cgroup (v2). A descriptor, or a negative errno. */
 static int own_cgroup(void)
 {
 	static const char *const mounts[] = { "/sys/fs/cgroup",
@@ -129,7 +129,7 @@ static int group_make(int dir, const char *name)
 	return mkdirat(dir, name, 0755) && errno != EEXIST ? -errno : 0;
 }
 
-/* Make "gc": its directory, or a negative errno and everything is undone. */
+/* Divide the cgroup. A descriptor of "gc"; or a negative errno, and all is undone. */
 static int cgroup_divide(int dir)
 {
 	int ret, gc;
@@ -146,7 +146,7 @@ static int cgroup_divide(int dir)
 		ret = file_write(dir, "gc/cgroup.subtree_control", "+cpu");
 	if (ret)
 		goto undo;
-	/* optional: done without where it is not available */
+	/* the pids controller is optional */
 	if (!file_write(dir, "cgroup.subtree_control", "+pids"))
 		file_write(dir, "gc/cgroup.subtree_control", "+pids");
 	file_write(dir, "gc/cpu.weight", GC_WEIGHT);

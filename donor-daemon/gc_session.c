@@ -7,28 +7,27 @@
  * (gc/worker/sandbox.c), and it lives exactly as long as the connection of the
  * gc role that asked for it: when the host closes that the worker is killed,
  * and when the worker ends, for any reason, the host gets an error and the
- * connection is closed. Nothing else has to be kept in step, and a host that
- * wants a worker to end need not rely on the worker. Slabs belong to the
- * session: the death of a worker does not affect them.
+ * connection is closed. So no other state has to be kept consistent, and a host can
+ * always end a worker, even one that does not respond. Slabs belong to the session: the
+ * death of a worker does not affect them.
  *
  *	HELLO -> [attached] -> GC_OPEN -> [a worker runs] -> killed -> reaped
  *	            '------------- closed -------------------^
  *
- * Messages are passed on unchanged; the codec has bounded them. In both
- * directions a message waits at its source when the other side does not read:
+ * Messages are passed on unchanged; the codec has checked their sizes. In both
+ * directions a message waits at its source while the other side does not read:
  * the host's in the connection's buffer, the worker's in its socket. So no
- * queue grows without bound, and as the host reads while it writes, there is no
- * deadlock.
+ * queue grows without bound. There is no deadlock, as the host reads while it writes.
  *
  * A worker is charged to its tenant: what it may take (dcm_gc_child_memory(),
  * which its limits enforce) counts against the tenant's bytes and against what
  * the host can spare (dcm_pool_charge()), from GC_OPEN on. A tenant has a
  * number of workers, from HELLO on, and a share of the CPU (gc_cpu.c).
  *
- * A killed worker is looked for every quarter second: freeing an address space
- * may take long. Until then its memory is still charged to the host, and as
- * many workers may be dying as may live: a tenant can have another one at once,
- * but can't make them faster than they can be reaped.
+ * Killed workers are reaped every quarter second, as freeing an address space may take
+ * long. Until then a worker's memory is still reserved on this machine. As many workers
+ * may be dying as may live: so a tenant can have another one at once, but can't start
+ * workers faster than they can be reaped.
  *
  * Locking: none, all on the event loop.
  */
@@ -54,11 +53,11 @@
  * struct dcm_gc_session - a worker, from HELLO until it is reaped
  * @node: in donor->gc_sessions
  * @conn: %NULL once it is closed
- * @tenant: a reference
- * @memory: bytes charged to it; 0: not yet
+ * @tenant: its tenant, a reference
+ * @memory: bytes that the tenant is charged for it; 0: not yet
  * @stuck: the worker does not read now
  * @events: events that @poll waits for
- * @killed: by the donor
+ * @killed: the donor has killed it
  */
 struct dcm_gc_session {
 	struct dcm_list node;
@@ -88,7 +87,9 @@ static bool gc_session_charge(struct dcm_gc_session *gs, u64 memory)
 	return true;
 }
 
-/* The tenant is no longer charged; the donor still reserves the memory until the worker is reaped. */
+/*
+ * Stop charging the tenant. The donor reserves the memory until the worker is reaped.
+ */
 static void gc_session_uncharge(struct dcm_gc_session *gs)
 {
 	gs->tenant->bytes -= gs->memory;
@@ -102,8 +103,8 @@ static bool gc_session_runs(const struct dcm_gc_session *gs,
 }
 
 /*
- * Set the niceness of each of a tenant's workers for their number, plus @more
- * that are not started yet; returns the niceness.
+ * Set the niceness of all workers of a tenant by their number, counting @more that are
+ * not started yet. Returns the niceness.
  */
 static int gc_session_renice(struct dcm_donor *donor,
 			  const struct dcm_tenant *tenant, u32 more)
@@ -332,7 +333,7 @@ static void gc_session_open(struct dcm_gc_session *gs,
 		dcm_conn_error(gs->conn, msg->tag, DCM_WS_NO_GC);
 		return;
 	}
-	/* not in the child, which may run after the number has changed again */
+	/* here and not in the child, which may run after the number has changed */
 	dcm_gc_cpu_renice(gs->child.pid, nice);
 	gs->poll.data = gs;
 	gs->polls = true;
@@ -350,7 +351,9 @@ static void gc_session_lost(struct dcm_gc_session *gs)
 	dcm_conn_refuse(gs->conn, 0, DCM_WS_WORKER);
 }
 
-/* False: it does not read now. If it has ended, its socket shows that. */
+/*
+ * Send a worker a message. False: it does not read now. That it has ended shows later.
+ */
 static bool worker_send(struct dcm_gc_session *gs,
 			const struct dcm_gc_message *msg, const void *payload,
 			int fd)
@@ -487,7 +490,7 @@ static void worker_ready(uv_poll_t *poll, int status, int events)
 	dcm_gc_session_update(conn);
 }
 
-/* Beside the daemon's program, as built; or where both are installed. */
+/* Find the worker's program: beside the daemon's, as built, or as installed. */
 void dcm_gc_session_start(struct dcm_donor *donor)
 {
 	static const char *const places[] = { "", "/../libexec/kvm-dcm" };
@@ -497,7 +500,7 @@ void dcm_gc_session_start(struct dcm_donor *donor)
 
 	dcm_list_init(&donor->gc_sessions);
 	donor->gc_cgroup = -1;
-	/* a worker maps slabs; one of files would read the disk page by page */
+	/* no workers for files: they map slabs, and would read the disk page by page */
 	if (!donor->cfg.gc_workers || donor->cfg.medium == DCM_MEDIUM_FILE)
 		return;
 	if (donor->cfg.gc_worker[0]) {

@@ -17,19 +17,19 @@ u32 dcm_gc_session_threads(const struct dcm_donor *donor);
 /* Measure the memory of workers; called once a second. */
 void dcm_gc_session_measure(struct dcm_donor *donor);
 
-/* HELLO of the gc role, for a session. %DCM_WS_OK, or why it is refused. */
+/* Handle HELLO of the gc role, for a session. %DCM_WS_OK, or why it is refused. */
 u32 dcm_gc_session_attach(struct dcm_conn *conn, struct dcm_session *s);
 /* The connection has ended: kill its worker. */
 void dcm_gc_session_detach(struct dcm_conn *conn);
-/* The session has ended: so have its worker and connection. */
+/* The session has ended: end its worker and the connection. */
 void dcm_gc_session_end(struct dcm_session *s);
 
-/* False: call again with the same message, after dcm_conn_resume(). */
+/* Pass on a message. False: call again with the same one, after dcm_conn_resume(). */
 bool dcm_gc_session_message(struct dcm_conn *conn,
 			    const struct dcm_wire_msg *msg);
-/* The worker takes no message of the host now. */
+/* Does the worker take no message of the host now? */
 bool dcm_gc_session_stuck(const struct dcm_conn *conn);
-/* There may be room for messages of the worker. */
+/* Go on reading the worker's messages, as the connection may have room for them. */
 void dcm_gc_session_update(struct dcm_conn *conn);
 
 #endif /* DCM_GC_SESSION_H */

@@ -4,8 +4,7 @@
  *
  * The peer has shown a tenant's key, so refusals are answered. A session is
  * named by its id and a secret of 16 random bytes that only its host was told:
- * the key of another tenant, or another host of the same tenant, does not open
- * it.
+ * no other tenant, and no other host of the same tenant, can use it.
  */
 #include <string.h>
 
@@ -51,7 +50,7 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 			status = DCM_WS_BUSY;
 		else if (conn->tenant->sessions >=
 			 conn->tenant->quota_connections)
-			status = DCM_WS_QUOTA; /* lost ones count for a while */
+			status = DCM_WS_QUOTA; /* lost sessions still count */
 		else if (donor->nr_sessions < donor->cfg.sessions)
 			status = DCM_WS_OK;
 		s = status ? NULL : dcm_session_new(conn);

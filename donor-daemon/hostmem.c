@@ -49,7 +49,7 @@ static u64 text_field(const char *text, const char *key, u64 otherwise)
 	return otherwise;
 }
 
-/* A file with one number; "max" and a missing file are U64_MAX. */
+/* Read a file with one number; "max" and a missing file are U64_MAX. */
 static u64 number_read(const char *root, const char *dir, const char *name)
 {
 	char path[768];
@@ -96,7 +96,9 @@ static void cgroup_bound(const char *root, const char *dir, const char *limit,
 	}
 }
 
-/* @mount and every cgroup on the way down to @path */
+/*
+ * Apply the limits of the cgroup at @mount, and of each one on the way down to @path.
+ */
 static void cgroup_walk(const char *root, const char *mount, const char *path,
 			bool v2, struct dcm_hostmem *hm)
 {

@@ -83,7 +83,7 @@ static bool host_is_loopback(const char *host)
 	size_t n;
 
 	if (!host)
-		return true;	/* HTTP/1.0; no browser */
+		return true;	/* no Host: HTTP/1.0, so not from a browser */
 	n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
 	if (n >= sizeof(name))
 		return false;
@@ -144,7 +144,7 @@ static enum MHD_Result request_handle(void *arg, struct MHD_Connection *c,
 			   "/metrics, /status or /healthz\n");
 }
 
-/* libmicrohttpd keeps the descriptor until it reports the close. */
+/* End a connection: shut it down. libmicrohttpd closes the descriptor later. */
 static void client_end(struct http_client *cl)
 {
 	dcm_admission_leave(&cl->seat);
@@ -244,7 +244,9 @@ static bool address_is_loopback(const struct sockaddr_storage *ss)
 	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
-/* A numeric address: no name service decides whether it is loopback. */
+/*
+ * Parse an address, which must be numeric: no name service may decide what is loopback.
+ */
 static int address_parse(const char *text, struct sockaddr_storage *ss)
 {
 	struct sockaddr_in *in4 = (void *)ss;

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * keep.c - what a donor has to know again after a restart, in a memfd
+ * keep.c - records of sessions and slabs, in a memfd that outlives the process
  *
- * The process may be killed between any two instructions, and the next one reads
- * what is there then. So nothing is ever changed in place but by one store:
+ * The process may be killed between any two instructions, and the next process reads
+ * the records as they are then. So every change takes effect by one single store:
  *
  *	head | session records | slab records
  *
- * A record is free while its mark is 0. To write one, its fields come first, and
- * last the mark, a sum of them; to free one, the mark goes first. So there is no
- * record with a mark and without all of its fields. The serial of slabs, and the
- * print of a tenant's key, which may change while sessions live, are words of
- * their own and in no sum.
+ * A record is free while its mark is 0. To write a record, its fields are written
+ * first, and then its mark, a sum of the fields; to free it, the mark is cleared first.
+ * So a record with a mark has all of its fields. The serial of slabs, and the print (a
+ * hash) of a tenant's key, which may change while sessions live, are words of their own
+ * and not in the sum.
  *
- * Memory outlives the process that wrote it, in the order in which it wrote: a
- * memfd is no file on a disk, and a machine that ends takes it along.
+ * No flush is needed: after the process is killed its stores are in memory in the order
+ * in which it made them, and a memfd does not outlive the machine.
  *
  * The next process trusts nothing in it: the memfd must have its seals (else a
  * holder could shrink it under a mapping), the size that its head says, and
- * records with good sums and values. One that is damaged is not used at all.
+ * records with good sums and values. A damaged memfd is not used at all.
  *
- * Differences from infiniswap-nsdi17: there a daemon that ends takes its slabs
- * along.
+ * In infiniswap-nsdi17 a daemon's slabs are lost when it ends.
  *
  * Locking: none, all on the event loop.
  * Invariant: while a host knows a session or a slab, its record has a mark.
@@ -78,13 +77,15 @@ struct dcm_keep {
 	struct head *head;
 	struct session_record *sessions;
 	struct slab_record *slabs;
-	/* not the head's, which is outside of this process */
+	/* a copy of the head's, as other processes could change that */
 	struct dcm_keep_shape shape;
 	struct spare spare_sessions;
 	struct spare spare_slabs;
 };
 
-/* FNV-1a; never 0. @kind: records of one kind are none of another. */
+/*
+ * A record's sum, FNV-1a; never 0. @kind: so a record of another kind has another sum.
+ */
 static u64 record_sum(u64 kind, const void *data, size_t len)
 {
 	const u8 *p = data;
@@ -117,7 +118,7 @@ static size_t bytes_of(const struct dcm_keep_shape *shape)
 	       shape->nr_slabs * sizeof(struct slab_record);
 }
 
-/* The record is free before anything else of it changes. */
+/* Free a record: clear its mark before anything else of it changes. */
 static void mark_clear(u64 *mark)
 {
 	__atomic_exchange_n(mark, 0, __ATOMIC_SEQ_CST);
@@ -136,7 +137,7 @@ static int keep_map(struct dcm_keep *k)
 	return 0;
 }
 
-/* @k->shape is known: where things are. */
+/* Compute the positions and sizes of all parts from @k->shape. */
 static int keep_layout(struct dcm_keep *k)
 {
 	u32 i;
@@ -176,7 +177,7 @@ static int keep_make(struct dcm_keep *k)
 	k->fd = memfd_create("dcm-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (k->fd < 0)
 		return -errno;
-	/* all pages now: one that is missing later would be SIGBUS */
+	/* allocate all pages now: a page that can't be had later would be SIGBUS */
 	ret = -posix_fallocate(k->fd, 0, (off_t)k->bytes);
 	if (ret)
 		return ret;
@@ -218,7 +219,7 @@ static int id_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Whether a number comes twice; sorts them. */
+/* Does a number occur twice? Sorts them. */
 static bool ids_repeat(u64 *id, u32 nr)
 {
 	u32 i;
@@ -291,7 +292,7 @@ static const char *records_check(const struct dcm_keep *k)
 	return why;
 }
 
-/* %NULL, or what is wrong. */
+/* Check all records. %NULL, or what is wrong. */
 static const char *keep_check(struct dcm_keep *k)
 {
 	const struct head *h;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* keep.h - what a donor has to know again after a restart, in a memfd */
+/* keep.h - records of sessions and slabs, in a memfd that outlives the process */
 #ifndef DCM_KEEP_H
 #define DCM_KEEP_H
 
@@ -13,11 +13,11 @@ struct dcm_keep_shape {
 	u64 donor_id;
 	u64 slab_bytes;
 	u64 huge_bytes;
-	u32 nr_sessions; /* that there is room for */
+	u32 nr_sessions; /* number of sessions that there is room for */
 	u32 nr_slabs;
 };
 
-/* @tenant ends with NUL, and so do all bytes behind it. */
+/* A session's record. @tenant ends with NUL, and all bytes behind it are NUL, too. */
 struct dcm_keep_session {
 	u64 id;
 	u8 secret[16];
@@ -26,7 +26,7 @@ struct dcm_keep_session {
 
 struct dcm_keep_slab {
 	u64 id;
-	u64 serial; /* that the id was made of */
+	u64 serial; /* the serial that the id was made of */
 	u64 session;
 	u64 cookie;
 	u32 transport; /* enum dcm_wire_transport */
@@ -43,7 +43,7 @@ struct dcm_keep_slab {
 struct dcm_keep *dcm_keep_new(const struct dcm_keep_shape *shape, int *error);
 
 /**
- * dcm_keep_adopt() - take over the state of the process before
+ * dcm_keep_adopt() - take over the records of the earlier process
  * @fd: its memfd: owned by this function
  * @why: what is wrong with it, on failure
  *
@@ -54,7 +54,7 @@ struct dcm_keep *dcm_keep_new(const struct dcm_keep_shape *shape, int *error);
  */
 struct dcm_keep *dcm_keep_adopt(int fd, const char **why);
 
-/* %NULL is fine. The memfd lives on where others hold it. */
+/* Free @k, which may be %NULL. The memfd itself lives while others have it open. */
 void dcm_keep_free(struct dcm_keep *k);
 
 int dcm_keep_fd(const struct dcm_keep *k);
@@ -65,7 +65,7 @@ u64 dcm_keep_serial(const struct dcm_keep *k);
 
 /**
  * dcm_keep_session_add() - write a session's record
- * @print: of its tenant's key; dcm_keep_session_print() may change it
+ * @print: print of its tenant's key; dcm_keep_session_print() may change it
  *
  * Return: the record's number, from 1; 0: there is no room.
  */
@@ -74,11 +74,11 @@ u32 dcm_keep_session_add(struct dcm_keep *k, const struct dcm_keep_session *s,
 void dcm_keep_session_print(struct dcm_keep *k, u32 number, u64 print);
 void dcm_keep_session_drop(struct dcm_keep *k, u32 number);
 
-/* The same for a slab; dcm_keep_serial() is raised to its serial first. */
+/* Write a slab's record; first raises dcm_keep_serial() to its serial. */
 u32 dcm_keep_slab_add(struct dcm_keep *k, const struct dcm_keep_slab *s);
 void dcm_keep_slab_drop(struct dcm_keep *k, u32 number);
 
-/* A record by its number, from 1 to the shape's; false: it is free. */
+/* Read a record by its number, from 1 on; false: it is free. */
 bool dcm_keep_session_get(const struct dcm_keep *k, u32 number,
 			  struct dcm_keep_session *s, u64 *print);
 bool dcm_keep_slab_get(const struct dcm_keep *k, u32 number,

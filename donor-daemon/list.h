@@ -32,7 +32,7 @@ static inline void dcm_list_add_tail(struct dcm_list *n, struct dcm_list *head)
 	head->prev = n;
 }
 
-/* Leaves @n empty, so that deleting twice is harmless. */
+/* Delete an entry; leaves @n empty, so that deleting it twice is harmless. */
 static inline void dcm_list_del(struct dcm_list *n)
 {
 	n->prev->next = n->next;

@@ -3,14 +3,14 @@
  * listen.c - the sockets the donor listens on
  *
  * Every connection is accepted, %ACCEPT_BATCH in one event, and gets a seat of
- * this socket, for which another connection may be dropped (admission.c). Left
- * in the kernel's backlog, connections would be served in order: thousands that
- * send nothing before the host that lost its connection. Each socket has seats
- * of its own, so a crowd at one does not affect the others.
+ * this socket, for which another connection may be dropped (admission.c). If
+ * connections were left in the kernel's backlog, they would be served in order: a host
+ * that lost its connection might have to wait behind thousands that send nothing. Each
+ * socket has seats of its own, so strangers at one do not affect the others.
  *
- * Descriptors are reserved at the start (fd_limit.c). If there are none all the
- * same, or no memory, a stranger is dropped for that too; a socket that can't be
- * served even so is tried again a quarter of a second later.
+ * Descriptors are reserved at the start (fd_limit.c). If there is none in spite of
+ * that, or no memory, a connection with a seat is dropped, too. If that does not help,
+ * the socket is tried again a quarter of a second later.
  *
  * Locking: none, all on the event loop.
  */
@@ -45,8 +45,8 @@ static void listen_pause(struct dcm_listener *l, int error)
 }
 
 /*
- * There is no descriptor, or no memory: drop a connection that has a seat, or
- * the spare descriptor is used to close the new one. False: neither is
+ * There is no descriptor, or no memory: drop a connection that has a seat. If there is
+ * none, use the spare descriptor to accept and close the new one. False: neither is
  * possible.
  */
 static bool listen_free_fd(struct dcm_listener *l)
@@ -206,7 +206,7 @@ static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
 	return listen_add(donor, fd, false, name, err, err_len);
 }
 
-/* A socket file that refuses connections was left by a dead donor. */
+/* Does a socket file refuse connections, as its donor is dead? */
 static bool unix_stale(const struct sockaddr_un *sun)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

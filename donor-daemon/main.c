@@ -33,9 +33,9 @@
 #define DEFAULT_CONFIG	"/etc/kvm-dcm/donor.conf"
 #define OVERRIDES_MAX	64u
 #define ERR_LEN		512
-/* Shorter than promised: other work of the loop may delay a heartbeat. */
+/* Shorter than the protocol asks for: other work of the loop may delay a heartbeat. */
 #define BEAT_MS		(DCM_WIRE_HEARTBEAT_MS * 3 / 4)
-/* Of the first slab's serial; half of all serials are left for the others. */
+/* Random bits of the first slab's serial; half of all serials are left to count up. */
 #define SERIAL_BITS	39
 
 const char *argp_program_version = "dcm-donord " DCM_DONOR_VERSION;
@@ -52,7 +52,7 @@ static struct dcm_args args = DCM_ARGS_INIT("dcm-donord");
 
 enum {
 	OPT_SET = DCM_ARGS_FIRST,
-	OPT_FIRST,	/* and above: dcm_options[] */
+	OPT_FIRST,	/* keys from here on are those of dcm_options[] */
 };
 
 static int override_add(struct argp_state *state, const char *section,
@@ -77,7 +77,7 @@ static int override_add(struct argp_state *state, const char *section,
 	return 0;
 }
 
-/* "SECTION.KEY=VALUE"; the section may have a space: "tenant NAME" */
+/* Take --set's "SECTION.KEY=VALUE"; the section may have a space: "tenant NAME". */
 static int override_set(struct argp_state *state, char *arg)
 {
 	char *eq = strchr(arg, '=');
@@ -113,7 +113,7 @@ static error_t option_parse(int key, char *arg, struct argp_state *state)
 #define OPTIONS \
 	(DCM_ARGS_NR + 1) /* and --set; dcm_options[] follow */
 
-/* An option with a flag, or how --set names it; its help and its default */
+/* Make an option's entry for --help: its flag, or its name for --set; help, default. */
 static void option_help(const struct dcm_option *o, int key,
 			struct argp_option *option)
 {
@@ -207,7 +207,7 @@ static int psk_find(void *arg, const void *name, size_t len, const u8 **key,
 	return 0;
 }
 
-/* Options that need a restart keep their value, and that is logged. */
+/* Keep the old values of options that need a restart, and log which have changed. */
 static void config_keep(const struct dcm_config *old, struct dcm_config *new)
 {
 	for (int i = 0; i < DCM_OPTIONS_NR; i++) {
@@ -383,8 +383,8 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 	if (ret)
 		return ret;
 	/*
-	 * Not where the donor before this one began, of whose slabs hosts may not have
-	 * heard yet that they are lost: a READ of one must not find another.
+	 * Begin at another serial than the donor before this one. Hosts may not know
+	 * yet that its slabs are lost: their READs must not find new slabs.
 	 */
 	donor->pool.serial = donor->donor_id >> (64 - SERIAL_BITS);
 	donor->pool.done = dcm_control_slab_gone;

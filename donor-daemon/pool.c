@@ -3,17 +3,18 @@
  * pool.c - how much memory is lent, and how much may be
  *
  * infiniswap-nsdi17, 5.1, with these differences:
- *  - The EWMA is over what would be free without any slab (total minus the use
- *    of all others). The donor's slabs are added afterwards and exactly, so a
- *    slab given back counts at once and nothing is evicted twice.
+ *  - The average (EWMA) is of the memory that would be free without any slab (total
+ *    minus the use of all others). The donor's slabs are taken into account after
+ *    that, and exactly, so a slab that is given back counts at once, and nothing is
+ *    evicted twice.
  *  - Only @spare_wanted slabs are pre-allocated, not all memory above the head
  *    room: other donors and the page cache need memory too.
  *
  * A MAP that finds no spare slab waits for one to be filled (slab.c).
  *
  * A lent slab counts in full from the moment it is mapped: promised memory
- * can't be promised again. So does the memory that a GC worker may take: that
- * is no part of the capacity, but of what the head room leaves.
+ * can't be promised again. So does the memory that a GC worker may take; it does not
+ * count against the capacity, but must leave the head room free, too.
  *
  * Locking: everything belongs to the event loop.
  */
@@ -72,7 +73,7 @@ static void wants_refuse(struct dcm_pool *pool)
 	}
 }
 
-/* Have one slab made, unless one is being made. */
+/* Start making one slab, unless one is being made. */
 static void pool_fill(struct dcm_pool *pool)
 {
 	if (pool->creating || pool->stopping || !dcm_slab_make(pool))
@@ -269,7 +270,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 		pool_allow(pool);
 		return;
 	}
-	/* free slabs for which there was no memory for a job */
+	/* try again to free slabs for which there was no memory for a job */
 	dcm_slab_reap(pool);
 	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node) {
 		if (!fstat(slab->fd, &st))
@@ -303,7 +304,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	pool_allow(pool);
 }
 
-/* With huge pages: ordinary memory that is free beyond the head room. */
+/* For slabs of huge pages: how much ordinary memory is free beyond the head room. */
 static u64 pool_ordinary(const struct dcm_pool *pool)
 {
 	struct dcm_hostmem hm;

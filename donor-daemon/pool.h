@@ -19,8 +19,8 @@ typedef void (*dcm_slab_done_fn)(void *arg, struct dcm_slab *slab);
 #define DCM_POOL_SHARDS	64u
 
 /*
- * A MAP that waits for its slab to be filled. Tenants take turns. It is joined
- * to that queue for a session's life, waiting or not, so that the queue
+ * A session's MAP that may wait until a slab is filled. Tenants take turns. It stays
+ * joined to that queue for the session's life, waiting or not, so that the queue
  * remembers which tenants have had a slab.
  */
 struct dcm_pool_want {
@@ -33,10 +33,10 @@ struct dcm_pool_want {
  * @allowed: bytes that may be lent now: the smaller of the capacity and what
  *	the head room and @charged leave
  * @charged: bytes promised to GC workers, beside slabs
- * @charged_backed: of these, bytes in memory, at the last sample
- * @dir: medium = file: the directory of the slabs' files, and @path its name;
- *	-1: slabs are memory. All about memory is about its disk then
- * @room: EWMA (beta 0.2, one second) of what would be free without any slab
+ * @charged_backed: how many of these bytes were in use, at the last sample
+ * @dir: medium = file: the directory of the slabs' files, and @path its name; all
+ *	figures of memory are about its disk then. -1: slabs are memory
+ * @room: EWMA (beta 0.2, one second) of the memory that would be free without slabs
  *
  * @table is read by workers under @shards; all else is the event loop's.
  */
@@ -108,7 +108,7 @@ void dcm_pool_balance(struct dcm_pool *pool);
 bool dcm_pool_charge(struct dcm_pool *pool, u64 bytes);
 void dcm_pool_uncharge(struct dcm_pool *pool, u64 bytes);
 
-/* Slabs that could be mapped now; slabs that have to be asked back. */
+/* How many slabs could be mapped now; how many have to be asked back. */
 u64 dcm_pool_free_slabs(const struct dcm_pool *pool);
 u32 dcm_pool_excess_slabs(const struct dcm_pool *pool);
 
@@ -141,8 +141,8 @@ void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want);
 void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab);
 
 /*
- * For slab.c: dcm_slab_make() is done, @slab is %NULL after an @error; the
- * memory of a released slab is free, and its record will be.
+ * Called by slab.c: dcm_slab_make() is done, @slab is %NULL after an @error; and: the
+ * memory of a released slab is free, and its record will be freed next.
  */
 void dcm_pool_slab_made(struct dcm_pool *pool, struct dcm_slab *slab,
 			int error);

@@ -16,10 +16,9 @@
  * it is handled, since destroying waits for acknowledgements. None ends the
  * daemon: an event that belongs to nothing known is dropped.
  *
- * Differences from infiniswap-nsdi17 (5.1): there a connection is the client,
- * its private data is ignored, and its end frees all that the client had. Here
- * the session is the client, and a queue pair comes and goes like a data
- * connection.
+ * Differences from infiniswap-nsdi17 (5.1): there a client is a connection,
+ * its private data is ignored, and when it ends all of the client's slabs are freed.
+ * Here a client is a session, whose queue pairs come and go like data connections.
  *
  * All on the event loop. Invariant: a lane has one connection, a queue pair or
  * a data connection; the old one is gone before the new one is welcomed.
@@ -48,7 +47,7 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 	r->nr_conns--;
 	if (c->open)
 		rdma_disconnect(c->id);
-	/* on return no operation of it is done any more */
+	/* after this no operation over it takes effect any more */
 	if (c->id->qp)
 		rdma_destroy_qp(c->id);
 	rdma_destroy_id(c->id);
@@ -62,7 +61,7 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 
 /* ---- connection requests ---- */
 
-/* The session's domain; its first queue pair decides the device. */
+/* Get the session's protection domain; its first queue pair decides the device. */
 static struct dcm_rdma_pd *rdma_pd_of_session(struct dcm_session *s,
 				     struct ibv_context *ctx)
 {
@@ -73,7 +72,7 @@ static struct dcm_rdma_pd *rdma_pd_of_session(struct dcm_session *s,
 	return s->pd;
 }
 
-/* Whether this session may have one more. %NULL, or the reason why not. */
+/* May this session have one more queue pair? %NULL, or the reason why not. */
 static const char *conn_limits(const struct dcm_donor *donor,
 			       const struct dcm_session *s)
 {
@@ -116,7 +115,9 @@ static int conn_accept(struct rdma_conn *c, const struct rdma_conn_param *asked)
 	return rdma_accept(c->id, &param) ? -errno : 0;
 }
 
-/* A valid ticket was shown for @lane of @s. %NULL, or why it failed. */
+/*
+ * Accept a queue pair for @lane of @s, whose ticket was valid. %NULL, or why it failed.
+ */
 static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
 			    struct dcm_session *s, u16 lane,
 			    const struct rdma_conn_param *asked)
@@ -256,7 +257,7 @@ static void on_event(struct dcm_rdma *r, struct rdma_cm_event *ev)
 		dcm_rdma_conn_close(c, rdma_event_str(type));
 		return;
 	default:
-		/* disconnected, rejected: it has ended in any case */
+		/* disconnected, rejected and so on: the queue pair has ended */
 		dcm_rdma_conn_close(c, rdma_event_str(type));
 	}
 }

@@ -6,8 +6,8 @@
 #include "donor.h"
 
 /*
- * 0, or a negative errno and one line: only if the configuration insists on
- * RDMA, or there is no memory.
+ * Start RDMA. 0; or a negative errno and one line, but only if the configuration
+ * insists on RDMA, or if there is no memory.
  */
 int dcm_rdma_start(struct dcm_donor *donor, char *err, size_t err_len);
 /* After the sessions' end, before the loop's handles are closed. */
@@ -15,14 +15,14 @@ void dcm_rdma_stop(struct dcm_donor *donor);
 /* After the loop's end. */
 void dcm_rdma_free(struct dcm_donor *donor);
 
-/* Whether a session of @conn may ask for tickets. */
+/* May a session of @conn ask for tickets? */
 bool dcm_rdma_on(const struct dcm_conn *conn);
 
 /**
  * dcm_rdma_ticket() - issue a ticket for a queue pair
  * @conn: its control connection
  * @lane: the lane
- * @msg: filled in as TICKET, but its tag
+ * @msg: filled in as TICKET, except its tag
  *
  * On return the lane's queue pair, if it had one, is gone.
  *
@@ -34,7 +34,7 @@ u32 dcm_rdma_ticket(struct dcm_conn *conn, u16 lane, struct dcm_wire_msg *msg);
 void dcm_rdma_lane_close(struct dcm_session *s, u16 lane);
 void dcm_rdma_session_end(struct dcm_session *s);
 
-/* Whether slabs can be mapped over verbs in this session. */
+/* Can slabs be mapped over verbs in this session? */
 bool dcm_rdma_ready(const struct dcm_session *s);
 
 /* Handle deadlines, four times a second. */

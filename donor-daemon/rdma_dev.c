@@ -143,7 +143,7 @@ void dcm_rdma_status_read(const struct dcm_donor *donor,
 	st->registered_bytes = dcm_rdma_pd_registered();
 }
 
-/* The address for TICKET: zero means every address. */
+/* Make the text and the address for TICKET; an address of zero means any address. */
 static void address_name(struct dcm_rdma *r, struct sockaddr *sa)
 {
 	char host[INET6_ADDRSTRLEN];

@@ -13,11 +13,11 @@ struct rdma_conn;
 /**
  * struct dcm_rdma_pd - a session's protection domain
  * @ctx: the device its queue pairs come in over
- * @cq: where what asks a queue pair completes (rdma_ping.c)
- * @asked: the queue pair that is asked, or %NULL
+ * @cq: completion queue of pings (rdma_ping.c)
+ * @asked: the queue pair with a ping in flight, or %NULL
  * @dead: the device is gone: no slab is registered any more
- * @refs: the session's, and one of each queue pair and each slab. Only the
- *	event loop counts
+ * @refs: references: one of the session, and one of each queue pair and slab. Only
+ *	the event loop changes it
  */
 struct dcm_rdma_pd {
 	struct ibv_context *ctx;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * rdma_ping.c - asks hosts' queue pairs whether they are still there
+ * rdma_ping.c - ping the queue pairs of hosts that are silent
  *
  * A one-sided operation leaves no trace in this process. A VM of the kernel pager
- * uses its memory over RDMA alone while dcm-hostd is away, and would look dead. So
- * a session that is silent, and has a queue pair, is asked: a WRITE of zero bytes
- * needs neither memory nor a key at the other end, and the host's device
- * acknowledges it.
+ * uses its memory over RDMA alone while dcm-hostd is not running, and would look dead.
+ * So a session that is silent, but has a queue pair, is sent a ping over it: a WRITE of
+ * zero bytes, which needs neither memory nor a key at the other end, and which the
+ * host's device acknowledges.
  *
  *	quiet -> asked, PING_MS after the last sign of life -> answered: quiet
  *	              '-> failed: the queue pair is closed
@@ -16,8 +16,9 @@
  * session counts as silent all the same, and its slabs are asked back first. The
  * device of a machine whose kernel has hung may answer too.
  *
- * One WRITE of a session is in flight at a time: its completion queue has one
- * place, and what a closed queue pair has left there is taken before the next.
+ * A session has one WRITE in flight at a time: its completion queue has one place. A
+ * completion that a closed queue pair has left there is taken out before the next
+ * WRITE.
  *
  * On the event loop.
  */

@@ -3,30 +3,31 @@
  * restart.c - slabs and sessions that outlive the process
  *
  * systemd keeps descriptors for a service (FDSTORE in sd_notify(3),
- * FileDescriptorStoreMax= in the unit) and passes them to its next process. This
- * donor has it keep the memfd of each lent slab, and one that says whose they
- * are (keep.c). So a donor that is killed, crashes, or is replaced by a newer one
- * costs its hosts a pause: sessions are resumed by their secrets, mappings of
- * shm never break, data connections are made again.
+ * FileDescriptorStoreMax= in the unit) and passes them to its next process. The donor
+ * stores there the memfd of each lent slab, and one with the records of sessions and
+ * slabs (keep.c). So a donor that is killed, crashes, or is replaced by a newer one
+ * costs its hosts only a pause: sessions are resumed by their secrets, mappings of
+ * shm stay valid, data connections are made again.
  *
  * Steps are in such an order that the process may be killed after any of them:
  *
  *	lent:	 the memfd is stored, its record written, the host told
  *	freed:	 the record is cleared, the memfd truncated, then removed
  *
- * A memfd without a record was not lent, or no longer: it is truncated. A record
- * without its memfd is dropped: that slab is lost, its host is told NO_SLAB.
+ * At the start, a memfd without a record was not lent, or is no longer lent: it is
+ * truncated. A record without its memfd is dropped: that slab is lost, and its host is
+ * told NO_SLAB.
  *
- * What is found is trusted as little as bytes from the network: the state as
- * keep.c says, a memfd only with the size and the seals that such a slab has. A
- * damaged state means a start without any of it. A session is restored if its
- * tenant has the key that it had.
+ * The stored descriptors are trusted as little as bytes from the network: records are
+ * checked by keep.c, and a memfd must have the size and the seals of such a slab. If
+ * the records are damaged the donor starts without any of them. A session is restored
+ * only if its tenant still has the same key.
  *
  * Not restored: GC workers, whose hosts trace again (systemd, and the kernel at
  * their parent's death, kill them before the next process starts); keys of verbs
  * (dcm_export_again()); spare slabs; EVICTs, sent again if needed.
  *
- * An end by SIGTERM ends all sessions, so it leaves nothing in the store.
+ * When SIGTERM ends the donor all sessions end, so nothing is left in the store.
  *
  * Locking: none, all on the event loop. A message to the store waits for a tenth of
  * a second at most; a slab that it does not take is lent, but not kept.
@@ -52,8 +53,8 @@
 #define SLAB_NAME  "dcm-slab-"
 
 /*
- * The memfd of a slab, from the store; @fd: -1 once a slab has it. Ids of slabs
- * begin anew with each donor_id, so a name has both.
+ * The memfd of a slab, from the store; @fd: -1 once a slab owns it. Each donor_id has
+ * its own numbering of slabs, so the name of a memfd has both.
  */
 struct stored {
 	u64 donor;
@@ -88,7 +89,7 @@ static void stored_free(struct stored *s)
 
 /* ---- what systemd has passed ---- */
 
-/* 0: it is no number, or more than @most. */
+/* Parse a number; 0: it is none, or more than @most. */
 static u64 number_of(const char *text, u64 most)
 {
 	u64 n;
@@ -96,7 +97,7 @@ static u64 number_of(const char *text, u64 most)
 	return !text || dcm_count_parse(text, &n) || n > most ? 0 : n;
 }
 
-/* Whether it is a slab's name, and whose. */
+/* Is it the name of a slab's memfd? Then fill in @s's ids. */
 static bool slab_name(const char *name, struct stored *s)
 {
 	unsigned long long donor;
@@ -159,7 +160,7 @@ static void store_read(struct store *st)
 
 /* ---- a donor that goes on ---- */
 
-/* A hash of a tenant's key, which a session's record has in place of the key. */
+/* The print of a tenant's key: a hash, which records have in place of the key. */
 static u64 key_print(const struct dcm_donor *donor, const struct dcm_tenant *t)
 {
 	u8 text[sizeof(u64) + DCM_WIRE_KEY_MAX], digest[32] = { 0 };
@@ -205,7 +206,7 @@ static void sessions_restore(struct dcm_donor *donor)
 			   ended);
 }
 
-/* Lend it again to its session. False: it is lost. */
+/* Lend a stored slab again to its session. False: the slab is lost. */
 static bool slab_restore(struct dcm_donor *donor, struct stored *from,
 			 const struct dcm_keep_slab *r, struct dcm_session *s)
 {
@@ -272,7 +273,7 @@ static void slabs_restore(struct dcm_donor *donor, struct store *st)
 			donor->stats.slabs_restored++;
 			continue;
 		}
-		/* of a session that has ended: freed, and not lost */
+		/* if its session has ended, the slab is freed, but not lost */
 		lost += s != NULL;
 		dcm_keep_slab_drop(k, n);
 	}
@@ -281,7 +282,9 @@ static void slabs_restore(struct dcm_donor *donor, struct store *st)
 			lost);
 }
 
-/* Whether the state from before the restart can be used; then it is @donor->keep. */
+/*
+ * Take over the records from before the restart as @donor->keep. False: can't be used.
+ */
 static bool state_adopt(struct dcm_donor *donor, struct store *st)
 {
 	const struct dcm_keep_shape *shape;
@@ -321,7 +324,7 @@ static void state_new(struct dcm_donor *donor)
 	};
 	int error;
 
-	/* one that was meant for another process */
+	/* remove an older state: it was for another process, or can't be used */
 	dcm_notify_fd(-1, "FDSTOREREMOVE=1\nFDNAME=" STATE_NAME);
 	donor->keep = dcm_keep_new(&shape, &error);
 	if (donor->keep)
@@ -357,7 +360,7 @@ void dcm_restart_begin(struct dcm_donor *donor)
 	free(st.slab);
 	if (!donor->keep)
 		state_new(donor);
-	/* the slabs are the donor's: not memory that others use */
+	/* sample anew: restored slabs were counted as memory that others use */
 	donor->pool.room_known = false;
 	dcm_pool_sample(&donor->pool, true);
 }

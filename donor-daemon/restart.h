@@ -8,7 +8,7 @@ struct dcm_session;
 struct dcm_slab;
 
 /**
- * dcm_restart_begin() - go on where the process before was killed
+ * dcm_restart_begin() - restore sessions and slabs of an earlier process
  * @donor: its pool and tenants are there, nobody can connect yet
  *
  * Without systemd's descriptor store nothing is kept, and @donor->keep stays
@@ -16,11 +16,11 @@ struct dcm_slab;
  */
 void dcm_restart_begin(struct dcm_donor *donor);
 
-/* Before a host hears of its session, of its slab. */
+/* To be called before a host is told about its session, or about its slab. */
 void dcm_restart_session(struct dcm_session *s);
 void dcm_restart_slab(struct dcm_slab *slab);
 
-/* They have ended; called for those that are not kept, too. */
+/* A session, a slab has ended; to be called also for those that are not kept. */
 void dcm_restart_session_end(struct dcm_session *s);
 void dcm_restart_slab_end(struct dcm_slab *slab);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * ring.c - reads and writes of files that nobody waits for, by io_uring
+ * ring.c - asynchronous reads and writes of files, by io_uring
  *
  * All of liburing that the donor uses is here, because its header brings
  * <stdatomic.h>, whose names are also those of lib/dcm_context.h.
  *
- * The ring has an entry for each operation that may be under way, so there is
- * always one for another; and the kernel has room for twice as many results.
+ * The ring has an entry for each operation that may be under way, so it is never full;
+ * and the kernel has room for twice as many results.
  *
  * Locking: none; one thread uses a ring.
  */

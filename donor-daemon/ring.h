@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* ring.h - reads and writes of files that nobody waits for, by io_uring */
+/* ring.h - asynchronous reads and writes of files, by io_uring */
 #ifndef DCM_RING_H
 #define DCM_RING_H
 
@@ -11,7 +11,7 @@ struct dcm_ring;
 
 /**
  * dcm_ring_new() - make a ring
- * @ops: that may be under way at a time; the caller sees to it
+ * @ops: most operations under way at a time; the caller must not exceed it
  * @err: a negative errno on failure
  *
  * Return: %NULL on failure.
@@ -19,7 +19,7 @@ struct dcm_ring;
 struct dcm_ring *dcm_ring_new(unsigned int ops, int *err);
 void dcm_ring_free(struct dcm_ring *ring);
 
-/* A descriptor that is readable while dcm_ring_next() has something. */
+/* A descriptor that is readable while dcm_ring_next() has a result. */
 int dcm_ring_fd(const struct dcm_ring *ring);
 
 /**
@@ -33,14 +33,14 @@ void dcm_ring_add(struct dcm_ring *ring, bool write, int fd, void *buf,
 int dcm_ring_submit(struct dcm_ring *ring);
 
 /**
- * dcm_ring_next() - one that is over
+ * dcm_ring_next() - take the result of an operation that has ended
  * @res: the bytes moved, or a negative errno
  *
  * Return: its tag; %NULL: there is none.
  */
 void *dcm_ring_next(struct dcm_ring *ring, int *res);
 
-/* Wait until one is over; it may return early. */
+/* Wait until an operation has ended; may return early. */
 void dcm_ring_wait(struct dcm_ring *ring);
 
 #endif /* DCM_RING_H */

@@ -3,8 +3,8 @@
  * session.c - one host's life with this donor
  *
  * A session outlives its connections; HELLO with its id and secret resumes it,
- * with its slabs and data connections. It ends, and all its slabs come back at
- * once (the paper's remote failure seen from the other side), when
+ * with its slabs and data connections. It ends, and the donor takes all its slabs back
+ * at once (the paper's remote failure, seen from the donor), when
  *
  *  - its host is gone: it has closed or reset every connection, as the kernel
  *    does for a process that dies, and has not come back within
@@ -12,13 +12,13 @@
  *    cut off but keeps one open is not gone. Nor is one whose connection the
  *    network ended (ETIMEDOUT, no route): that shows nothing about the host;
  *  - its host was silent for as long as its tenant's patience. The host may be
- *    cut off, stopped or suspended, and then still counts on its memory; or its
- *    machine has lost power. Data connections count: a host that uses its
- *    memory is alive, whatever has become of the rest of it. So do queue pairs
- *    that answer (rdma_ping.c).
+ *    cut off, stopped or suspended, and then still needs its memory; or its
+ *    machine has lost power. Requests over data connections are signs of life: a
+ *    host that uses its memory is alive, even if its control connection is silent.
+ *    So are queue pairs that answer (rdma_ping.c).
  *
  * Slabs of a silent session are the first to be asked back when memory is short
- * (evict.c). That it is silent is logged once, and once that it no longer is.
+ * (evict.c). The begin and the end of its silence are logged.
  *
  * After the donor itself was stopped (SIGSTOP, a paused VM, a suspended host)
  * hosts look silent only because nothing was read. The quarter-second timer
@@ -30,9 +30,9 @@
  * connections the network ended: its host has the patience to come back.
  *
  * A host on this machine whose control connection is open is not dead, however long
- * it is silent: the kernel closes the connection when its process ends, or, for a
- * VM of the kernel pager, its memory goes, which holds the connection also while no
- * process does. Its slabs are asked back first, like any silent host's.
+ * it is silent: the kernel closes the connection when the host's process ends. For a
+ * VM of the kernel pager the VM's memory holds the connection open, even while
+ * dcm-hostd is not running. Its slabs are asked back first, like any silent host's.
  *
  * Nor does a host count as silent while the donor works on its MAP, because it
  * reads nothing of that host then.
@@ -117,7 +117,7 @@ struct dcm_session *dcm_session_restore(struct dcm_donor *donor,
 
 	if (!s)
 		return NULL;
-	/* it was this donor that ended its connections: the host may live */
+	/* the donor's own restart ended its connections: the host may live */
 	s->cut = true;
 	s->left_at = s->made_at;
 	snprintf(s->peer, sizeof(s->peer), "(before the restart)");
@@ -133,7 +133,7 @@ static bool secret_equal(const u8 *a, const u8 *b)
 	return !diff;
 }
 
-/* %NULL @secret: check only whether the id is in use. */
+/* Find a session by id and secret; with @secret %NULL by its id only. */
 struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 				     const u8 *secret,
 				     const struct dcm_tenant *tenant)
@@ -154,7 +154,7 @@ void dcm_session_heard(struct dcm_session *s)
 	WRITE_ONCE(s->heard_at, dcm_now(s->donor));
 }
 
-/* Keep seats where the host came in, in case it loses its connections. */
+/* Reserve seats for the host's address, in case it loses its connections. */
 static void session_reserve_seats(struct dcm_session *s,
 			       const struct dcm_conn *conn)
 {
@@ -170,7 +170,7 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 {
 	struct dcm_conn *old = s->conn;
 
-	/* a MAP that still waits is the old connection's: no answer */
+	/* a MAP that still waits came over the old connection: it gets no answer */
 	dcm_control_want_cancel(s);
 	s->map_serial++;
 	if (old) {
@@ -199,13 +199,13 @@ static bool session_connected(const struct dcm_session *s)
 	return s->conn || s->nr_joined || s->nr_rdma || s->gc;
 }
 
-/* Whether the host seems to have ended all of its connections. */
+/* Does the host seem to have ended all of its connections? */
 static bool session_gone(const struct dcm_session *s)
 {
 	return !session_connected(s) && !READ_ONCE(s->cut);
 }
 
-/* Whether its host is on this machine, and has not let go of its connection. */
+/* Is the host on this machine, with its control connection open? */
 static bool session_here(const struct dcm_session *s)
 {
 	return s->conn && s->conn->is_unix;
@@ -288,7 +288,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	dcm_session_put(s);
 }
 
-/* Log once that it is silent, and once that it no longer is. */
+/* Log the begin and the end of a host's silence. */
 static void session_log_silence(struct dcm_session *s, u64 heard, u64 now)
 {
 	bool silent = now - heard >= DCM_WIRE_SILENCE_MS && !session_gone(s);

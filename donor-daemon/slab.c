@@ -2,16 +2,16 @@
 /*
  * slab.c - one slab: its memory, its id, and the references to it
  *
- * A slab is a memfd of its own and has one owner in its life. So it is the
- * kernel that zeroes memory before reuse. With medium = file it is a file
- * (file.c), of which all that follows holds too, with the disk's free space.
+ * A slab is a memfd of its own and has one owner in its life, so the kernel zeroes
+ * memory before it is used again. With medium = file it is a file (file.c); then all
+ * of this is true as well, with the disk's free space in place of memory.
  *
- * A slab has all its pages before it is lent. A page allocated only at its
- * first access may not be available then (vm.overcommit_memory = 2, no free
- * huge page), and the access gets SIGBUS, for a READ or WRITE in this process.
- * And it would be charged to the memory cgroup of the first process, for shm a
- * VM's. Memory cgroups do not refuse but invoke the OOM killer, so filling
- * stops while half the head room is still free.
+ * All pages of a slab are allocated before it is lent. If a page were allocated at its
+ * first access, there might be none then (vm.overcommit_memory = 2, no free huge page),
+ * and the access would get SIGBUS; for a READ or WRITE that is this process. And the
+ * page would be charged to the memory cgroup of the process that accesses it first, for
+ * shm a VM's. Memory cgroups do not refuse allocations but invoke the OOM killer, so
+ * filling stops while half the head room is still free.
  *
  * Making and releasing may take long and are jobs in libuv's threads; only its
  * job uses a slab meanwhile. Jobs end in dcm_pool_slab_made() and
@@ -40,7 +40,7 @@ struct slab_job {
 	uv_work_t work;
 	struct dcm_pool *pool;
 	struct dcm_slab *slab;
-	u64 keep; /* bytes that stay free */
+	u64 keep; /* bytes that must stay free */
 	int error;
 };
 
@@ -82,13 +82,15 @@ static void table_set(struct dcm_pool *pool, u64 id, struct dcm_slab *slab)
 	pthread_mutex_unlock(table_shard(pool, id));
 }
 
-/* A serial never comes twice, so neither does an id. */
+/* Make a slab's id of its serial. No serial is used twice, so no id is. */
 u64 dcm_slab_id(u64 serial)
 {
 	return (serial / INDEX_MAX + 1) << INDEX_BITS | serial % INDEX_MAX;
 }
 
-/* The slab is in the table, but lookups fail until dcm_slab_lend(). */
+/*
+ * Make a slab's record, and put it into the table; lookups fail until dcm_slab_lend().
+ */
 static struct dcm_slab *slab_add(struct dcm_pool *pool, u64 serial)
 {
 	struct dcm_slab *slab = calloc(1, sizeof(*slab));
@@ -139,7 +141,7 @@ static void slab_abandon(struct dcm_pool *pool, struct dcm_slab *slab)
 	free(slab);
 }
 
-/* Whether enough bytes would stay free after @n more. */
+/* Would enough bytes stay free after @n more are allocated? */
 static bool slab_fits(const struct slab_job *job, u64 n)
 {
 	struct dcm_hostmem hm;
@@ -253,7 +255,7 @@ static void slab_drop_start(struct dcm_pool *pool, struct dcm_slab *slab)
 	struct slab_job *job = calloc(1, sizeof(*job));
 
 	if (!job) {
-		/* try again at the next wake-up: it must be revoked */
+		/* no memory for the job: try again at the next wake-up */
 		pthread_mutex_lock(&pool->dead_lock);
 		dcm_list_add_tail(&slab->dead_node, &pool->dead);
 		pthread_mutex_unlock(&pool->dead_lock);

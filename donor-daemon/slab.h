@@ -36,15 +36,15 @@ enum dcm_slab_state {
  * @serial: the count that @id was made of
  * @keep: number of its record in donor->keep; 0: none
  * @stored: systemd has a descriptor of it as well
- * @restored: lent before the donor's restart, which knows of no EVICT sent then
+ * @restored: it was lent before the donor's restart; EVICTs sent then are forgotten
  * @refs: one of the table, and one for each data operation under way
  * @ops: pages read and written through the donor (workers add)
- * @ewma_milli: of @ops, 0.2 and one second, times 1000
- * @said_milli: its activity by its host's last report
- * @backed: bytes that are in memory, or on the disk, at the last sample
+ * @ewma_milli: average of @ops a second (alpha 0.2), times 1000
+ * @said_milli: its activity as its host last reported it
+ * @backed: bytes that were in memory, or on the disk, at the last sample
  *
- * Only the event loop uses it, but @refs and @ops; workers read @map, @bytes
- * and @export of a slab they have a reference to.
+ * Only the event loop uses it, except @refs and @ops; workers read @map, @bytes
+ * and @export of a slab that they have a reference to.
  */
 struct dcm_slab {
 	u64 id;
@@ -86,11 +86,11 @@ struct dcm_slab {
 	bool done_wanted;
 };
 
-/* The table of @pool's slabs: 0 or a negative errno. */
+/* Make the table of @pool's slabs. 0 or a negative errno. */
 int dcm_slab_table_init(struct dcm_pool *pool);
 void dcm_slab_table_free(struct dcm_pool *pool);
 
-/* Whether a slab's memfd or file can be made at all: 0 or a negative errno. */
+/* Try to make a slab's memfd or file. 0 or a negative errno. */
 int dcm_slab_probe(const struct dcm_pool *pool);
 
 /* Start a job that makes a SPARE slab; false: out of memory. */
@@ -100,7 +100,7 @@ bool dcm_slab_make(struct dcm_pool *pool);
 u64 dcm_slab_id(u64 serial);
 
 /**
- * dcm_slab_adopt() - a slab that was lent before the donor's restart
+ * dcm_slab_adopt() - make the record of a slab that was lent before the restart
  * @serial: its serial before the restart, at most @pool->serial
  * @fd: its memfd, with all its pages; on success the slab owns it
  *

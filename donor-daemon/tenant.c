@@ -2,9 +2,9 @@
 /*
  * tenant.c - tenants: keys, quotas and what is used of them
  *
- * Keys come from a key file (lib/keyfile.h). A tenant lives as long as anything refers to it;
- * one that left the file is no longer found, so it gets no new connection, and
- * the caller drains what it still holds.
+ * Keys come from a key file (lib/keyfile.h). A tenant's record lives as long as
+ * anything refers to it. A tenant that was removed from the file is no longer found, so
+ * it gets no new connection, and the caller asks its slabs back.
  *
  * Locking: none, all on the event loop.
  */

@@ -17,11 +17,11 @@
  * @patience_ms: how long the memory of a silent host is kept
  * @bytes: charged: its slabs, those that a MAP waits for, and what its GC
  *	workers may take
- * @gc_bytes: of these, for GC workers
+ * @gc_bytes: how many of these bytes are for GC workers
  * @workers: GC workers, and connections for one
- * @dying: of these, killed and not reaped
+ * @dying: how many of these are killed but not reaped
  * @data_turns: turns at data threads
- * @data_cost: what they cost (data.c)
+ * @data_cost: cost of these turns (data.c)
  * @data_turn_max: cost of the most expensive turn
  * @data_wait_max: most that turns of other tenants cost while it waited for one
  *
@@ -68,7 +68,7 @@ void dcm_tenants_free(struct dcm_tenants *ts);
 int dcm_tenants_load(struct dcm_tenants *ts, const char *path, char *err,
 		     size_t err_len);
 
-/* The same from text in memory. */
+/* As dcm_tenants_load(), from text in memory. */
 int dcm_tenants_parse(struct dcm_tenants *ts, const char *name,
 		      const char *text, size_t len, char *err, size_t err_len);
 

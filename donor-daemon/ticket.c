@@ -5,8 +5,8 @@
  * The RDMA connection manager proves nothing about the peer that asks for a
  * connection. So a session asks for a ticket on its TLS connection: a random
  * number, by which it is found, and a random secret, which is compared in
- * constant time. It crosses the network in clear when it is shown, and is
- * worthless then: it opens one connection, and that was the owner's.
+ * constant time. The ticket crosses the network in clear text when it is shown, but is
+ * worthless from then on, as it opens one connection only, its owner's.
  *
  * issued -> shown (used up) | expired | dropped with its session or lane.
  *

@@ -4,8 +4,8 @@
  *
  * One set of credentials serves all connections. A hook refuses a
  * HelloRetryRequest, which would be sent before the key is checked. An unknown
- * name is given a random key, and fails like a wrong key, and as late. Session
- * tickets are off: every connection proves its key, so a key that was removed
+ * name gets a random key, so that it fails like a wrong key, at the same step. Session
+ * tickets are off: every connection has to prove its key, so a key that was removed
  * opens nothing.
  *
  * The host's side is kvm-dcm/lib/tls.c.
@@ -41,7 +41,7 @@ static int psk_key(gnutls_session_t s, const gnutls_datum_t *name,
 	const u8 *k;
 	size_t n;
 
-	/* an unknown name fails like a wrong key, and as late */
+	/* an unknown name must fail like a wrong key, at the same step */
 	if (tls->find(tls->arg, name->data, name->size, &k, &n)) {
 		k = tls->decoy;
 		n = sizeof(tls->decoy);

@@ -7,16 +7,16 @@
  * That brings in what the trace left on the donors. Here each donor reads its
  * own regions, and answers a number for each card with a reference.
  *
- * The walk is the one of update.c: below the trace's top of a region the marked
- * objects, above it one object after the other; then ranges of references. It
+ * The regions are walked as in update.c: below the trace's top the marked objects,
+ * above it one object after the other; then ranges of references. The walk
  * goes through the regions once, in the order of addresses. A request walks
  * until its answer is full, or it has looked at GC_CARDS_LOOK objects, and the
- * next one goes on there, if need be inside an object. The table of what was
- * said last of each target keeps a card from being said for each of its
+ * next one goes on there, if need be inside an object. A table has the card that was
+ * answered last for each target, so that a card is not repeated for each of its
  * references.
  *
- * Nothing is written. The runtime may write meanwhile: a reference that it stores
- * then is its barrier's.
+ * Nothing is written. The runtime may write meanwhile; its own barrier has to record
+ * references that it stores then.
  */
 #include <stdlib.h>
 
@@ -27,11 +27,11 @@
 #define GC_CARDS_RANGES	16384u
 
 /**
- * struct gc_cards - what is looked for, and how far that is done
- * @end: of each region, its offset where objects end; 0: no source
- * @target: a byte for each region
- * @last: of each region, the last card said
- * @ranges: what is left of them, space offsets
+ * struct gc_cards - a search for cards, and how far it has got
+ * @end: by region: the offset in it where objects end; 0: no source
+ * @target: by region, a byte: is it a target?
+ * @last: by region: the last card that was answered for it
+ * @ranges: the ranges that are left, in space offsets
  * @region: the walk goes on at @at of it, behind @field fields of the object
  */
 struct gc_cards {
@@ -122,7 +122,7 @@ u32 dcm_gc_cards_begin(struct dcm_gc_space *s, u32 epoch, u32 shift,
 	return VIRTIO_GC_OK;
 }
 
-/* The search of @epoch, or why there is none. */
+/* Is there a search of @epoch? OK, or a status that says why not. */
 static u32 cards_find(const struct dcm_gc_space *s, u32 epoch)
 {
 	if (!s->cards || s->cards->epoch != epoch)
@@ -161,7 +161,9 @@ static bool card_add(struct walk *w, u64 offset, u32 region)
 	return true;
 }
 
-/* A reference at @offset of the space; false: the answer is full. */
+/*
+ * Answer a reference at @offset of the space to region @to; false: the answer is full.
+ */
 static inline bool ref_say(struct walk *w, u64 offset, u32 to)
 {
 	u32 card = (u32)(offset >> w->c->shift);
@@ -174,7 +176,7 @@ static inline bool ref_say(struct walk *w, u64 offset, u32 to)
 	return true;
 }
 
-/* @n references at @p, which is at @offset; those before @field were said. */
+/* Answer @n references at @p, which is at @offset; those before @field are done. */
 static u32 fields_say(struct walk *w, const u8 *p, u64 offset, u64 n)
 {
 	const struct dcm_gc_space *s = w->s;
@@ -265,7 +267,7 @@ static struct dcm_gc_result region_walk(struct walk *w)
 
 		if (!w->look)
 			break;
-		/* from the trace's top on every object lives */
+		/* from the trace's top on there are no marks: every object counts */
 		if (!marked && c->at >= end)
 			break;
 		result.status = READ_ONCE(s->stop);

@@ -24,13 +24,13 @@
 
 #define CHILD_FD	3
 
-/* The OOM killer is to take it before the donor, which has many hosts. */
+/* Make the OOM killer choose the worker before the donor, which serves many hosts. */
 static void child_first_to_go(void)
 {
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
 	if (fd >= 0 && write(fd, "900", 3) < 0)
-		return;	/* then it has the donor's score */
+		return;	/* then the worker keeps the donor's score */
 }
 
 static _Noreturn void child_exec(const struct dcm_gc_child_how *how, int fd,
@@ -44,7 +44,7 @@ static _Noreturn void child_exec(const struct dcm_gc_child_how *how, int fd,
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	null = open("/dev/null", O_RDWR);
-	/* into its cgroup before it costs anything */
+	/* join the cgroup first, so that all it uses is counted there */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != parent ||
 	    (how->group >= 0 && write(how->group, "0", 1) != 1) || null < 0 ||
 	    dup2(null, 0) < 0 || dup2(null, 1) < 0 ||
@@ -194,7 +194,7 @@ ssize_t dcm_gc_child_receive(struct dcm_gc_child *c, void *buf, size_t room)
 		return errno == EAGAIN || errno == EWOULDBLOCK ? -EAGAIN : 0;
 	if (!n)
 		return 0;
-	/* a worker passes no descriptors; the kernel has closed any */
+	/* a worker may not pass descriptors; if it did, the kernel has closed them */
 	if (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ||
 	    (size_t)n < sizeof(*msg) ||
 	    (size_t)n != sizeof(*msg) + le32toh(msg->bytes))

@@ -42,17 +42,17 @@ struct dcm_gc_child_how {
 int dcm_gc_child_start(struct dcm_gc_child *c,
 		       const struct dcm_gc_child_how *how);
 
-/* Bytes a worker may need beside its slabs for spaces of @space_bytes in all. */
+/* Bytes that a worker may need beside its slabs, for spaces of @space_bytes in all. */
 u64 dcm_gc_child_memory(u64 space_bytes, u32 threads);
 
-/* Bytes of memory of its own, without slabs; 0: not known. */
+/* Bytes of private memory that the worker uses, without slabs; 0: not known. */
 u64 dcm_gc_child_backed(const struct dcm_gc_child *c);
 
 /* Kill it and close the socket; it is still to be reaped. */
 void dcm_gc_child_kill(struct dcm_gc_child *c);
 
 /**
- * dcm_gc_child_reap() - whether it has ended
+ * dcm_gc_child_reap() - has the worker ended? If so, reap it
  * @wait: wait until it has: a SIGKILL does not take long
  * @status: from waitpid(); 0 if there was no worker
  */
@@ -61,11 +61,14 @@ bool dcm_gc_child_reap(struct dcm_gc_child *c, bool wait, int *status);
 /* Kill it, and wait until it is gone. */
 void dcm_gc_child_end(struct dcm_gc_child *c);
 
-/* 0, -EAGAIN when it does not read, or -EPIPE when it is gone. @fd < 0: none. */
+/*
+ * Send a message, with @fd unless < 0. 0; -EAGAIN: it does not read; -EPIPE: it is
+ * gone.
+ */
 int dcm_gc_child_send(struct dcm_gc_child *c, const struct dcm_gc_message *msg,
 		      const void *payload, int fd);
 
-/* Bytes of a whole message, 0 when the worker has ended, -EAGAIN, -EPROTO. */
+/* Receive a message. Its length; 0: the worker has ended; -EAGAIN, -EPROTO. */
 ssize_t dcm_gc_child_receive(struct dcm_gc_child *c, void *buf, size_t room);
 
 #endif /* DCM_GC_CHILD_H */

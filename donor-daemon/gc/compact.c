@@ -2,10 +2,10 @@
 /*
  * compact.c - choose which regions to move where, so that some become free
  *
- * The least filled regions, one after the other, are moved into free regions,
- * as many as leave the most regions free. Each move is one like the runtime's
- * own (move.c): none is left half done, and a donor needs one free region and
- * room for tables.
+ * The least filled regions, one after the other, are moved into free regions. Their
+ * number is chosen so that the most regions are free afterwards. Each move is like one
+ * that a runtime asks for (move.c): none is left half done, and a donor needs one free
+ * region and room for tables.
  */
 #include <stdlib.h>
 
@@ -73,7 +73,7 @@ static u32 regions_sort(struct compact *c, const struct virtio_gc_region *le,
 		     c->tables < start + s->l.region_bytes) ||
 		    s->cold[region].moved || s->cold[region].target)
 			return VIRTIO_GC_INVALID;
-		/* an object that is not read is not moved */
+		/* skip regions of other donors, and regions that are one object */
 		if (!s->regions[region].base ||
 		    gc_region_whole(&s->regions[region]))
 			continue;
@@ -101,7 +101,7 @@ static u32 regions_sort(struct compact *c, const struct virtio_gc_region *le,
 	return VIRTIO_GC_OK;
 }
 
-/* Take @bytes of the area, in one region of this donor; NONE: no room left. */
+/* Take @bytes for a table, in one region of this donor; NONE: no room is left. */
 static u64 table_take(struct compact *c, u64 bytes)
 {
 	struct dcm_gc_space *s = c->s;
@@ -120,7 +120,7 @@ static u64 table_take(struct compact *c, u64 bytes)
 	return VIRTIO_GC_NONE;
 }
 
-/* How many of the from-regions to move. */
+/* Choose how many of the from-regions to move. */
 static u32 moves_plan(const struct compact *c)
 {
 	u64 room = 0, region_bytes = c->s->l.region_bytes;

@@ -27,7 +27,7 @@ struct dcm_gc_trace;
  */
 struct dcm_gc_space *dcm_gc_space_new(const struct dcm_gc_layout *l, u32 donor,
 				      u32 *status);
-/* Ends its trace too. */
+/* Free a space; ends its trace. */
 void dcm_gc_space_free(struct dcm_gc_space *s);
 
 u32 dcm_gc_space_regions(const struct dcm_gc_space *s);
@@ -54,13 +54,13 @@ u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 u64 dcm_gc_space_memory(const struct dcm_gc_space *s);
 
 /**
- * dcm_gc_types_add() - TYPES_ADD after its struct virtio_gc_types
+ * dcm_gc_types_add() - add types: the part of TYPES_ADD after struct virtio_gc_types
  * @s: the space; it may be traced meanwhile
  * @flags: VIRTIO_GC_TYPES_*; with REPLACE nothing else may use the space
  * @types: @count struct virtio_gc_type, then @runs struct virtio_gc_run
- * @bytes: size of these
- * @count: of types
- * @runs: of runs
+ * @bytes: size of both together
+ * @count: number of types
+ * @runs: number of runs
  */
 u32 dcm_gc_types_add(struct dcm_gc_space *s, u32 flags, const void *types,
 		     size_t bytes, u32 count, u32 runs);
@@ -106,13 +106,13 @@ u32 dcm_gc_trace_start(struct dcm_gc_space *s, const struct dcm_gc_start *how);
 struct dcm_gc_result dcm_gc_trace_roots(struct dcm_gc_space *s, u32 epoch,
 					const __le64 *addresses, u32 n);
 /*
- * The references in these ranges are roots, as far as they lie in this donor's
- * regions: all ranges are taken or none.
+ * Add the references in ranges as roots, as far as they lie in this donor's regions.
+ * All ranges are taken, or none.
  */
 struct dcm_gc_result dcm_gc_trace_ranges(struct dcm_gc_space *s, u32 epoch,
 					 const struct virtio_gc_refs *refs,
 					 u32 n);
-/* Add references from another donor: space offsets. Done on return. */
+/* Add references from another donor, as space offsets. They are counted on return. */
 u32 dcm_gc_trace_ghosts(struct dcm_gc_space *s, u32 epoch, const u64 *offsets,
 			u32 n);
 void dcm_gc_trace_acked(struct dcm_gc_space *s, u32 epoch, u32 donor);
@@ -125,8 +125,8 @@ u32 dcm_gc_trace_poll(struct dcm_gc_space *s, u32 epoch,
 void dcm_gc_trace_wait(struct dcm_gc_space *s, u64 ns);
 
 /*
- * All donors are quiet: end the threads and make results available. Returns
- * the result of the trace.
+ * End a trace, as all donors are quiet: end its threads, and make results available.
+ * Returns the result of the trace.
  */
 struct dcm_gc_result dcm_gc_trace_finish(struct dcm_gc_space *s, u32 epoch);
 /* Stop the running trace with @status. */
@@ -139,8 +139,8 @@ void dcm_gc_trace_cancel(struct dcm_gc_space *s, u32 status);
  * @n: out: how many were taken
  * @left: out: how many are left; of weak objects only whether there may be any
  *
- * Weak objects only after dcm_gc_trace_finish(); types also while nothing is done
- * here, which may be several times in a trace: each comes once.
+ * Weak objects: only after dcm_gc_trace_finish(). Types: also while this donor is
+ * quiet, which may be several times in a trace; each type comes once.
  */
 u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
 		     u32 max, u32 *n, u64 *left);
@@ -149,21 +149,21 @@ u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
  * dcm_gc_trace_clear() - weak objects met whose referents were not met so far
  * @flags: %VIRTIO_GC_MET_AGAIN: from the first one; else where the last call
  *	stopped
- * @out: room for @max; of other donors' referents it is not known here whether
- *	they were met
+ * @out: room for @max; includes objects whose referent is on another donor, as it is
+ *	not known here whether that was met
  * @n: out: how many there are
  * @left: out: whether there may be more; one call does not look for long
  *
- * While nothing is done here, or after dcm_gc_trace_finish(). They come in the
- * order of their addresses.
+ * To be called while this donor is quiet, or after dcm_gc_trace_finish(). Objects come
+ * in the order of their addresses.
  */
 u32 dcm_gc_trace_clear(struct dcm_gc_space *s, u32 epoch, u32 flags,
 		       struct virtio_gc_weak *out, u32 max, u32 *n, u64 *left);
 
 /**
  * dcm_gc_trace_ask() - which of these objects were met so far?
- * @addresses: @n of them, anything
- * @bits: a bit for each, 8 in a byte: 1 if it was met and is of this donor
+ * @addresses: @n addresses; may be invalid
+ * @bits: out: a bit for each, 8 in a byte: 1 if it is on this donor and was met
  */
 u32 dcm_gc_trace_ask(struct dcm_gc_space *s, u32 epoch, const __le64 *addresses,
 		     u32 n, u8 *bits);
@@ -176,14 +176,14 @@ const u64 *dcm_gc_trace_bitmap(struct dcm_gc_space *s, u32 epoch, u32 region);
 
 /**
  * dcm_gc_cards_begin() - begin a search for cards that refer into regions
- * @epoch: of the trace, which has finished
+ * @epoch: epoch of the trace, which has finished
  * @shift: log2 of a card's bytes
  * @regions: @n of them, each a source, with the end of its objects, a target, or
  *	both
  */
 u32 dcm_gc_cards_begin(struct dcm_gc_space *s, u32 epoch, u32 shift,
 		       const struct virtio_gc_region *regions, u32 n);
-/* References in these ranges are looked at, too: all ranges or none. */
+/* Also search references in ranges. All ranges are taken, or none. */
 u32 dcm_gc_cards_ranges(struct dcm_gc_space *s, u32 epoch,
 			const struct virtio_gc_refs *refs, u32 n);
 /**
@@ -199,11 +199,13 @@ struct dcm_gc_result dcm_gc_cards_next(struct dcm_gc_space *s, u32 epoch,
 				       struct virtio_gc_card *out, u32 max,
 				       u32 *n, u64 *left);
 
-/* EVACUATE: one move, whose places are all on this donor. */
+/* Do one move of EVACUATE, whose regions and table are all on this donor. */
 u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 		const struct virtio_gc_move *move, u32 flags,
 		struct virtio_gc_moved *moved);
-/* Another donor has moved @from: ask it for references, over @peers. */
+/*
+ * Note that another donor has moved @from: references into it are asked of that donor.
+ */
 u32 dcm_gc_moved_there(struct dcm_gc_space *s, u32 from);
 
 /* UPDATE the regions that are on this donor. @updated counts references. */
@@ -211,7 +213,7 @@ struct dcm_gc_result dcm_gc_update(struct dcm_gc_space *s,
 				   const struct virtio_gc_region *regions,
 				   u32 n, const struct dcm_gc_peers *peers,
 				   u64 *updated);
-/* The same with ranges of references. */
+/* As dcm_gc_update(), for ranges of references. */
 struct dcm_gc_result
 dcm_gc_update_ranges(struct dcm_gc_space *s, const struct virtio_gc_refs *refs,
 		     u32 n, const struct dcm_gc_peers *peers, u64 *updated);
@@ -222,8 +224,8 @@ u32 dcm_gc_release(struct dcm_gc_space *s, u32 from);
 /**
  * dcm_gc_compact() - move the least filled regions into free ones
  * @regions: all that take part, with the ends of their objects
- * @tables: space offset of this donor's room for forward tables
- * @table_bytes: size of that room
+ * @tables: space offset of the area for this donor's forward tables
+ * @table_bytes: size of that area
  * @moved: room for @nr_regions
  * @nr_moved: out: how many were moved, whatever is returned
  */
@@ -232,7 +234,7 @@ u32 dcm_gc_compact(struct dcm_gc_space *s, u32 epoch,
 		   u64 tables, u64 table_bytes, struct virtio_gc_moved *moved,
 		   u32 *nr_moved);
 
-/* End moving, updating, a search for cards with @status at the next object; 0: go on. */
+/* Make moving, updating and a search for cards end with @status, soon; 0: go on. */
 void dcm_gc_stop(struct dcm_gc_space *s, u32 status);
 
 #endif /* DCM_GC_H */

@@ -2,15 +2,16 @@
 /*
  * ghost.c - references to objects of other donors: mako-pldi22, 5.2
  *
- * A thread gathers them by donor and sends them when there are enough, or when
- * it has nothing else to do, so none waits while the thread is idle. The
- * receiver takes a message without waiting for anything, so a sender may wait
- * for an acknowledgement, and donors never wait in a circle. A message counts
- * from before it is sent until it is acknowledged, which happens after the
- * receiver has counted it as roots: so it is always counted somewhere.
+ * A thread gathers such references, *ghosts*, by donor and sends them when there are
+ * enough, or when it has nothing else to do, so none waits while the thread is idle.
+ * The receiver takes a message without waiting for anything, so a sender may wait
+ * for an acknowledgement without a deadlock of donors. For the end of the trace, a
+ * message counts as work from before it is sent until it is acknowledged, and the
+ * receiver has counted it as roots before it acknowledges: so it always counts on some
+ * donor.
  *
- * Unlike in the paper, a small table of recently sent references keeps those to
- * popular objects from being sent each time.
+ * Unlike in the paper, a small table of recently sent references saves sending
+ * those to popular objects again and again.
  */
 #include <stdlib.h>
 
@@ -77,7 +78,7 @@ void dcm_gc_trace_acked(struct dcm_gc_space *s, u32 epoch, u32 donor)
 	t = s->trace;
 	if (t && t->epoch == epoch && donor < DCM_WIRE_GC_DONORS) {
 		pthread_mutex_lock(&t->lock);
-		/* ignore an acknowledgement that was not due */
+		/* ignore an acknowledgement without a message */
 		if (t->unacked[donor]) {
 			t->unacked[donor]--;
 			t->unacked_all--;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * met.c - objects and types that a trace met and the runtime asks for
+ * met.c - objects and types that a trace met, for TRACE_MET, CLEAR and ASK
  *
  * Opaque objects are needed while the trace runs: they go into a bounded queue,
- * and threads wait when it is full. Those that are a whole region have a bit in
- * the table of regions instead, as a message from outside may meet them, which
+ * and threads wait when it is full. Opaque objects that are a whole region have a flag
+ * in the table of regions instead, as a message from another donor may meet them, which
  * must not wait.
  *
  * Weak objects are few among many, and may be asked for again and again: a bit
@@ -14,9 +14,9 @@
  */
 #include "work.h"
 
-/* how much one request looks at: a word without bits is 1 */
+/* the work of one request, at most; a word without bits costs 1 */
 #define GC_WEAK_LOOK	(1u << 20)
-#define GC_BLOCK_LOOK	63u	/* what a word of marks is more */
+#define GC_BLOCK_LOOK	63u	/* a word of marks costs this much more */
 
 void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait)
 {
@@ -57,7 +57,7 @@ void gc_whole_say(struct dcm_gc_trace *t, u32 region)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Take the regions that are to be said, as far as there is room. */
+/* Take the objects of regions that must be answered (@say), as far as there is room. */
 static u32 met_whole(struct dcm_gc_trace *t, __le64 *out, u32 max)
 {
 	struct dcm_gc_space *s = t->space;
@@ -140,7 +140,7 @@ static bool weak_find(const struct dcm_gc_trace *t, u64 *unit, u32 *look,
 	return false;
 }
 
-/* Continue where the last call stopped. */
+/* Take weak objects, from where the last call stopped. */
 static u32 met_weak(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 {
 	struct dcm_gc_space *s = t->space;
@@ -153,7 +153,7 @@ static u32 met_weak(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 	return n;
 }
 
-/* Types seen by any thread, of word @i of the bitmaps, and not yet said. */
+/* The types of word @i of the bitmaps that a thread has seen and no answer has had. */
 static u64 types_new(const struct dcm_gc_trace *t, u32 i)
 {
 	u64 seen = 0;
@@ -184,7 +184,7 @@ static u32 met_types(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 	return n;
 }
 
-/* Nothing is done here, until a message brings more. */
+/* Is this donor quiet: has it nothing to do until a message brings more? */
 static bool trace_quiet(struct dcm_gc_trace *t)
 {
 	bool quiet;
@@ -203,7 +203,7 @@ u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
 
 	*n = 0;
 	*left = 0;
-	/* what is kept of types and weak objects goes by the types that were */
+	/* after TYPES_REPLACE the records of types and weak objects are invalid */
 	if (!t || t->epoch != epoch || t->types_gone)
 		return VIRTIO_GC_NO_TRACE;
 	if (what == VIRTIO_GC_MET_OPAQUE) {
@@ -244,7 +244,7 @@ u32 dcm_gc_trace_ask(struct dcm_gc_space *s, u32 epoch, const __le64 *addresses,
 	return VIRTIO_GC_OK;
 }
 
-/* Whether the referent of the weak object @o at @unit may have to be cleared. */
+/* May the reference of the weak object @o at @unit have to be cleared? */
 static bool weak_clears(const struct dcm_gc_space *s, u64 unit,
 			const struct gc_object *o, u64 *referent)
 {
@@ -259,7 +259,7 @@ static bool weak_clears(const struct dcm_gc_space *s, u64 unit,
 		return false;
 	to = &s->regions[*referent >> s->region_shift];
 	in = *referent & (s->l.region_bytes - 1);
-	/* what is not of the trace lives by definition */
+	/* objects that are not traced live by definition */
 	if (in >= to->top || (in && gc_region_whole(to)))
 		return false;
 	return !to->base ||

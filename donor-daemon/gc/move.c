@@ -16,9 +16,9 @@
  * themselves are the queue, as in Cheney's algorithm. When the stack is full,
  * fields are left out and the copies are walked once more at the end.
  *
- * Either way a field goes through a short queue before its target is read:
- * meanwhile the target is prefetched, as is its word of the table, and then its
- * entry. So depth first follows several references side by side; following one
+ * In both orders a field goes through a short queue before its target is read.
+ * Meanwhile the target and its word of the table are prefetched, and then its entry. So
+ * depth first follows several references side by side; if it followed one at a time it
  * would wait for memory at each object. A parent and its first child end up a
  * few objects apart, not pages. All of it is inlined, once for each width of a
  * reference: calls, and testing the width at each field, took a sixth of the
@@ -48,7 +48,7 @@ struct step {
  * @from: memory of the from-region, @top bytes of objects
  * @to: memory of the to-region; copies begin at @start, the next goes to @end
  * @bias: turns a reference into an offset in the from-region
- * @words: of the forward table, followed by @places
+ * @words: words of the forward table, followed by @places
  */
 struct move {
 	struct dcm_gc_space *s;
@@ -69,7 +69,10 @@ struct move {
 	struct step stack[MOVE_STACK];
 };
 
-/* Memory of @bytes at @offset of the space, in one region of this donor. */
+/*
+ * The memory of @bytes at @offset of the space; %NULL unless in one region of this
+ * donor.
+ */
 static void *memory_at(const struct dcm_gc_space *s, u64 offset, u64 bytes)
 {
 	const struct gc_region *r;
@@ -132,7 +135,7 @@ static __always_inline u32 object_copy(struct move *m, u64 unit, u32 index,
 	return VIRTIO_GC_OK;
 }
 
-/* Whether @field refers into the from-region; makes the step. */
+/* Does @field refer into the from-region? Then make its step. */
 static __always_inline bool step_make(const struct move *m, u32 field,
 				      struct step *step, u32 ref_bytes)
 {
@@ -311,7 +314,7 @@ static __always_inline u32 fields_add(struct move *m, struct queue *q, u64 at,
 	return status;
 }
 
-/* Update all fields of the copies from @at on, also of copies made here. */
+/* Update all fields of the copies from @at on, including copies that this makes. */
 static __always_inline u32 copies_update(struct move *m, u64 at, u32 ref_bytes)
 {
 	struct queue q = { .end = 0 };
@@ -344,7 +347,7 @@ static __always_inline u32 move_all(struct move *m, u32 flags, u32 ref_bytes)
 			u64 unit = i * 64 + (u64)__builtin_ctzll(w);
 			u32 index = place_index(m, unit);
 
-			/* it has no index only if the table was overwritten */
+			/* without an index the table was overwritten */
 			if (index == U32_MAX ||
 			    READ_ONCE(m->places[index]) !=
 				    htole32(MOVE_PLACE_NONE))
@@ -494,7 +497,7 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 
 u32 dcm_gc_moved_there(struct dcm_gc_space *s, u32 from)
 {
-	/* a region without a donor was not moved by one */
+	/* only regions of other donors can have been moved there */
 	if (from >= s->nr_regions || s->regions[from].base ||
 	    s->regions[from].donor >= DCM_WIRE_GC_DONORS)
 		return VIRTIO_GC_INVALID;

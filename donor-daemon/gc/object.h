@@ -12,7 +12,9 @@
 
 #include "space.h"
 
-/* Fields are aligned to their width: types are checked, objects start at 8. */
+/*
+ * Read a field. It is aligned: types are checked, and objects start at multiples of 8.
+ */
 static inline u64 gc_field(const u8 *p, u32 bytes)
 {
 	switch (bytes) {

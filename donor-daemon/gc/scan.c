@@ -19,7 +19,7 @@
  *
  * When a ring is full its older half is taken out: each object is counted, and
  * if it has references it becomes grey (work.c). These objects are in random
- * order, so they too are prefetched; later they are found in the order of
+ * order, so they are prefetched, too; later grey objects are found in the order of
  * addresses, which suits caches better.
  */
 #include "work.h"
@@ -44,7 +44,7 @@ void gc_tally_flush(struct gc_worker *w)
 	}
 }
 
-/* True for the thread that sets the mark. */
+/* Set a mark. True: this thread has set it, not another one before. */
 static inline bool unit_mark(struct dcm_gc_space *s, u64 unit)
 {
 	u64 bit = 1ull << (unit & 63), *word = &s->marks[unit >> 6];
@@ -72,7 +72,9 @@ static inline const u8 *unit_at(const struct dcm_gc_space *s, u64 unit)
 		__builtin_prefetch(first_line_ + SECOND_LINE);           \
 	} while (0)
 
-/* Read the object at @unit; the trace stops if it is none. */
+/*
+ * Read the object at @unit. If there is no valid one, stop the trace and return false.
+ */
 static __always_inline bool object_look(struct gc_worker *w, u64 unit,
 					struct gc_object *o)
 {
@@ -106,7 +108,9 @@ static inline void object_met(struct gc_worker *w, u64 unit,
 		gc_opaque_add(w->trace, unit << 3, wait);
 }
 
-/* Count an entry without room, if it was not, and make it grey. */
+/*
+ * Make an entry for which there is no room grey; first count it, if that is not done.
+ */
 static void entry_put_off(struct gc_worker *w, u64 entry)
 {
 	u64 unit = entry & GC_UNIT_MASK;
@@ -149,7 +153,7 @@ static inline void ring_push(struct gc_worker *w, u64 entry)
 	w->ring[w->tail++ & w->ring_mask] = entry;
 }
 
-/* Prefetch its mark; test the mark of the one GC_EDGES before it. */
+/* Prefetch a unit's mark; then test the mark of the unit GC_EDGES before it. */
 static inline void edge_add(struct gc_worker *w, u64 unit)
 {
 	u64 due = w->edge[w->edge_next];
@@ -178,7 +182,7 @@ void gc_whole_met(struct dcm_gc_trace *t, u64 offset)
 	u32 region = (u32)(offset >> s->region_shift);
 	const struct gc_region *r = &s->regions[region];
 
-	/* another donor's reference was checked there, or that donor lies */
+	/* a valid reference is to the region's start; another donor may lie */
 	if (offset & (s->l.region_bytes - 1) || !r->top ||
 	    !unit_mark(s, offset >> 3))
 		return;
@@ -187,7 +191,7 @@ void gc_whole_met(struct dcm_gc_trace *t, u64 offset)
 		gc_whole_say(t, region);
 }
 
-/* @ref leads to no object traced here. False: the trace ends. */
+/* Handle a reference that leads to no object traced here. False: the trace ends. */
 static __attribute__((noinline)) bool ref_elsewhere(struct gc_worker *w,
 						    u64 ref)
 {

@@ -105,7 +105,7 @@ u32 dcm_gc_release(struct dcm_gc_space *s, u32 from)
 {
 	if (from >= s->nr_regions)
 		return VIRTIO_GC_INVALID;
-	/* its marked objects have moved away, or there are none */
+	/* the region is free: its marked objects were moved away, or there are none */
 	if (s->cold[from].moved || !s->cold[from].live_objects)
 		region_clear(&s->regions[from]);
 	if (s->cold[from].moved)
@@ -145,7 +145,7 @@ u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 		gc_trace_place(s, region, donor, memory);
 		return VIRTIO_GC_OK;
 	}
-	/* marks, top and table are of the old memory */
+	/* a new place: marks, top and table are about the old memory */
 	if (r->donor != donor || r->base != memory)
 		region_forget(s, region);
 	r->donor = donor;

@@ -61,7 +61,7 @@ struct gc_runs {
  * struct gc_types - the types of a space
  * @hash: __atomic, replaced by a larger one when it is half full
  * @chunk: types by index, as far as there are any
- * @bytes: of memory
+ * @bytes: bytes of memory that all of this takes
  */
 struct gc_types {
 	struct gc_hash *hash;
@@ -73,7 +73,7 @@ struct gc_types {
 };
 
 /**
- * struct gc_reach - what is needed of a region for every reference to it
+ * struct gc_reach - properties of a region that every reference to it needs
  * @end: unit of the space where the objects traced here end; 0: none are
  * @zero: address of the space's first byte, if all of it were mapped like this
  *	region
@@ -91,7 +91,7 @@ struct gc_region {
 	u32 grey;	/* __atomic: words of the grey bitmap that are not 0 */
 	bool stale;
 	u8 flags;	/* of TRACE_START: VIRTIO_GC_REGION_* */
-	bool say;	/* under the trace's lock: TRACE_MET has to say it */
+	bool say;	/* TRACE_MET must answer it; under the trace's lock */
 };
 
 /* Properties that are seldom needed. */
@@ -117,8 +117,9 @@ struct gc_cold {
  * @stop: a status that ends moving, updating, and the search for cards
  *
  * Types are added under @types_lock and never change, so that a trace can read
- * them meanwhile; all go at once, while nothing reads them. One caller at a time uses the rest, except for what gc.h lets
- * threads call, which @trace's lock guards.
+ * them meanwhile; they are only removed all at once, while nothing reads them. All else
+ * is used by one caller at a time, except in functions that gc.h lets threads call:
+ * these use @trace's lock.
  */
 struct dcm_gc_space {
 	struct dcm_gc_layout l;
@@ -164,7 +165,7 @@ static inline const struct gc_type *gc_type_at(const struct gc_types *types,
 	return &types->chunk[index / GC_TYPES_CHUNK][index % GC_TYPES_CHUNK];
 }
 
-/* mmap(): zeroed, and only touched pages take memory. */
+/* Map zeroed memory, of which only touched pages take memory. */
 void *gc_map(u64 bytes);
 void gc_unmap(void *p, u64 bytes);
 
@@ -177,7 +178,7 @@ static inline u32 gc_popcount(u64 v)
 	return (u32)(v * 0x0101010101010101ull >> 56);
 }
 
-/* Its object is marked, but never read. */
+/* Is the region one object, which is marked but never read? */
 static inline bool gc_region_whole(const struct gc_region *r)
 {
 	return r->flags & VIRTIO_GC_REGION_WHOLE;
@@ -211,12 +212,14 @@ u32 gc_trace_epoch(const struct dcm_gc_space *s);
 u32 gc_trace_finished(const struct dcm_gc_space *s, u32 epoch);
 void gc_trace_free(struct dcm_gc_space *s);
 u64 gc_trace_memory(const struct dcm_gc_space *s);
-/* A place for a region that the running trace has nothing to do with. */
+/* Set the place of a region that the running trace does not use. */
 void gc_trace_place(struct dcm_gc_space *s, u32 region, u32 donor,
 		    void *memory);
-/* Whether no trace reads the heap: there is none, or it has ended or failed. */
+/* Does no trace read the heap: is there none, or has it ended or failed? */
 bool gc_trace_rests(struct dcm_gc_space *s);
-/* Types that it has seen are no more. */
+/*
+ * Note that all types were replaced, so that the trace's records of types are invalid.
+ */
 void gc_trace_types_gone(struct dcm_gc_space *s);
 bool gc_trace_types_are_gone(const struct dcm_gc_space *s);
 

@@ -9,9 +9,9 @@
  * Roots are checked before they are taken; the heap is not. The first invalid
  * object stops the trace.
  *
- * With VIRTIO_GC_TRACE_LOCAL this is semeru-osdi20, 4.2: every region for
- * itself, and a region written meanwhile is stale, fig. 6. Without, it is
- * mako-pldi22, 5.2, over all donors.
+ * With VIRTIO_GC_TRACE_LOCAL this is semeru-osdi20, 4.2: every region is traced by
+ * itself, and the result of a region that is written meanwhile is stale (fig. 6).
+ * Without it, it is mako-pldi22, 5.2: one trace over all donors.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -65,7 +65,9 @@ static void regions_prepare(struct dcm_gc_space *s)
 		if (!r->base || !r->top)
 			continue;
 		start = (u64)i << s->region_shift;
-		/* references to an object that is not read are ref_elsewhere()'s */
+		/*
+		 * whole regions keep end 0: ref_elsewhere() handles references to them
+		 */
 		if (!gc_region_whole(r))
 			s->reach[i].end = (start + r->top) >> 3;
 		s->reach[i].zero = (uintptr_t)r->base - start;
@@ -115,7 +117,7 @@ void gc_trace_free(struct dcm_gc_space *s)
 	free(t);
 }
 
-/* 1/256 of the space for rings, 64 KiB to 4 MiB each. */
+/* The size of a thread's ring: all take 1/256 of the space; each 64 KiB to 4 MiB. */
 static u64 ring_bytes(const struct dcm_gc_space *s, u32 threads)
 {
 	u64 bytes = (s->l.bytes >> 8) / threads;
@@ -196,7 +198,7 @@ fail:
 }
 
 /*
- * An object from outside for whose entry there is no room: count it here; it is
+ * Mark and count an object from outside for whose entry there is no room; it will be
  * scanned with the grey words. One thread at a time.
  */
 static void entry_mark(struct dcm_gc_trace *t, u64 unit)
@@ -209,7 +211,10 @@ static void entry_mark(struct dcm_gc_trace *t, u64 unit)
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* Take in space offsets; those below a top of this donor's regions count. */
+/*
+ * Take references from outside; only those below the tops of this donor's regions
+ * count.
+ */
 static void trace_take(struct dcm_gc_trace *t, const u64 *offsets, u32 n)
 {
 	const struct dcm_gc_space *s = t->space;
@@ -250,7 +255,7 @@ u32 dcm_gc_trace_ghosts(struct dcm_gc_space *s, u32 epoch, const u64 *offsets,
 	for (u32 i = 0; i < n; i++)
 		if (offsets[i] >= s->l.bytes || offsets[i] & 7)
 			return VIRTIO_GC_INVALID;
-	/* the sender does not know whether this donor still traces */
+	/* the trace may have ended here: the sender does not know that */
 	pthread_mutex_lock(&s->trace_lock);
 	t = s->trace;
 	if (!t || t->epoch != epoch || t->closed)
@@ -307,7 +312,7 @@ struct dcm_gc_result dcm_gc_trace_ranges(struct dcm_gc_space *s, u32 epoch,
 		return result;
 	}
 	result.status = dcm_gc_ranges_check(&s->l, refs, n);
-	/* roots of a region that is traced for itself are objects in it */
+	/* in a local trace all roots are objects, given by TRACE_ROOTS */
 	if (t->flags & VIRTIO_GC_TRACE_LOCAL)
 		result.status = VIRTIO_GC_INVALID;
 	pthread_mutex_lock(&t->lock);
@@ -331,7 +336,7 @@ struct dcm_gc_result dcm_gc_trace_ranges(struct dcm_gc_space *s, u32 epoch,
 
 void gc_trace_place(struct dcm_gc_space *s, u32 region, u32 donor, void *memory)
 {
-	/* threads look only for ranges, which they take under the lock */
+	/* threads use this region only for ranges, which they take under the lock */
 	pthread_mutex_lock(&s->trace->lock);
 	s->regions[region].donor = donor;
 	s->regions[region].base = memory;
@@ -395,7 +400,7 @@ void dcm_gc_trace_wait(struct dcm_gc_space *s, u64 ns)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Check regions that were not to change. */
+/* Mark regions as stale that were written during the trace. */
 static u32 trace_stale(struct dcm_gc_trace *t)
 {
 	struct dcm_gc_space *s = t->space;

@@ -2,14 +2,14 @@
 /*
  * types.c - check and store types
  *
- * TYPES_ADD is checked as a whole before any of it is kept: with a type of the
- * table, one comparison (struct gc_type.head) covers all fixed fields of an
- * object. A type is published by its hash slot, written last, so that a running
- * trace needs no lock.
+ * TYPES_ADD is checked as a whole before any of it is kept. So a trace needs only one
+ * comparison (struct gc_type.head) to check all fixed fields of an object. A type
+ * is published by its hash slot, which is written last, so that a running trace needs
+ * no lock.
  *
- * Memory is taken as types come: types in chunks, which stay where they are, a
- * request's runs in one piece, and a hash of twice the size when one is half
- * full; the smaller ones stay until all types go, as a trace may be reading one.
+ * Memory is allocated as types are added: types in chunks, which never move; a
+ * request's runs in one piece; and when the hash is half full, one of twice the size.
+ * Smaller hashes are kept until all types are removed, as a trace may be reading them.
  */
 #include <stdlib.h>
 
@@ -133,7 +133,7 @@ static void *types_alloc(struct gc_types *types, size_t bytes)
 	return p;
 }
 
-/* Readers may look meanwhile. */
+/* Add a type to a hash; readers may look meanwhile. */
 static void hash_put(struct gc_hash *h, const struct gc_type *t)
 {
 	u32 i = gc_hash_first(h, t->id);
@@ -225,9 +225,8 @@ static void ids_sift(u32 *ids, u32 i, u32 n)
 }
 
 /*
- * Whether an id occurs twice in @ids. A heap sort. Not qsort(): glibc's asks
- * how much memory the host has, for which the worker's sandbox kills it
- * (SIGSYS).
+ * Does an id occur twice in @ids? Sorts them, by a heap sort: glibc's qsort() asks how
+ * much memory the host has, for which the worker's sandbox kills it (SIGSYS).
  */
 static bool ids_repeat(u32 *ids, u32 n)
 {
@@ -244,7 +243,7 @@ static bool ids_repeat(u32 *ids, u32 n)
 	return false;
 }
 
-/* Fill all into the tables, behind the types that count. */
+/* Fill all types of a request into the tables; they don't count yet. */
 static u32 types_fill(const struct dcm_gc_layout *l, struct gc_types *types,
 		      const struct virtio_gc_type *le, u32 count,
 		      const struct virtio_gc_run *run, struct gc_run *to,
@@ -315,7 +314,7 @@ static u32 types_take(const struct dcm_gc_layout *l, struct gc_types *types,
 	return VIRTIO_GC_OK;
 }
 
-/* All types go, if the new ones are right. */
+/* Replace all types, if the new ones are valid. */
 static u32 types_replace(struct dcm_gc_space *s,
 			 const struct virtio_gc_type *le, u32 count, u32 runs)
 {

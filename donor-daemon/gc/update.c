@@ -2,9 +2,9 @@
 /*
  * update.c - make references to moved objects refer to the copies
  *
- * From-regions and copies never overlap, so updating a reference twice equals
- * updating it once; an update that was cut short is finished by another, or by
- * the runtime from the forward tables.
+ * From-regions and copies never overlap, so updating a reference twice is the same as
+ * updating it once. So an update that was cut short can be finished by another one, or
+ * by the runtime from the forward tables.
  *
  * Below the trace's top of a region the marked objects are walked, above it one
  * object after the other. Fields that refer to objects another donor moved are
@@ -30,7 +30,7 @@ struct update {
 	u64 updated;
 };
 
-/* New offset of the object at @offset, if it was moved here; else @offset. */
+/* The new offset of the object at @offset, if this donor has moved it; else @offset. */
 static u64 object_forwarded(const struct dcm_gc_space *s, u64 offset)
 {
 	u32 region = (u32)(offset >> s->region_shift);
@@ -45,7 +45,7 @@ static u64 object_forwarded(const struct dcm_gc_space *s, u64 offset)
 		return offset;
 	word = (const void *)(holder->base +
 			      (c->table & (s->l.region_bytes - 1)));
-	/* this donor's marks say which moved; the table only says where to */
+	/* trust this donor's marks for whether it moved, the table only for where */
 	starts = gc_region_marks(s, region)[unit >> 6];
 	if (!(starts >> (unit & 63) & 1) || unit >= s->regions[region].top >> 3)
 		return offset;
@@ -169,7 +169,7 @@ static u32 object_update(struct update *u, u8 *p, u64 limit, u64 *bytes)
 	return status ? status : fields_update(u, p + o.type->first, o.refs);
 }
 
-/* @end: offset in the region at which objects end. */
+/* Update a region's references. @end: offset in the region at which objects end. */
 static struct dcm_gc_result region_update(struct update *u, u32 region, u64 end)
 {
 	struct dcm_gc_space *s = u->s;
@@ -202,7 +202,7 @@ static struct dcm_gc_result region_update(struct update *u, u32 region, u64 end)
 	return result;
 }
 
-/* Ask for what is left of questions. */
+/* Send the questions that are left, and end an update. */
 static void update_end(struct update *u, struct dcm_gc_result *result,
 		       u64 *updated)
 {
@@ -242,7 +242,7 @@ struct dcm_gc_result dcm_gc_update(struct dcm_gc_space *s,
 	return result;
 }
 
-/* The references at @p, @n of them, some at a time. */
+/* Update @n references at @p, some at a time. */
 static u32 refs_update(struct update *u, u8 *p, u64 n)
 {
 	u32 bytes = u->s->l.ref_bytes, status = VIRTIO_GC_OK;
@@ -256,7 +256,7 @@ static u32 refs_update(struct update *u, u8 *p, u64 n)
 	return status;
 }
 
-/* Of a range, what lies in this donor's regions. */
+/* Update the part of a range that lies in this donor's regions. */
 static u32 range_update(struct update *u, u64 at, u64 end)
 {
 	struct dcm_gc_space *s = u->s;

@@ -2,10 +2,10 @@
 /*
  * work.c - divide a trace among threads
  *
- * A thread's entries are its own, without a lock, until other threads have none
- * or its ring is full: then it opens a batch of its oldest entries, which stand
- * for the most work, and a thread without work steals it. A batch is large
- * enough for a mutex to cost little.
+ * A thread uses its own entries without a lock. When other threads have none, or its
+ * ring is full, it opens a batch of its oldest entries, which stand for the most work,
+ * and a thread without work steals the batch. A batch is so large that its mutex costs
+ * little.
  *
  * Memory is bounded: objects for which there is no room are counted, and those
  * with references leave a bit in the grey bitmap, one for each 64 bytes of
@@ -64,7 +64,9 @@ void gc_stop(struct dcm_gc_trace *t, u32 status, u64 at)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Count one more thing that can be found. Pairs with work_wait(). */
+/*
+ * Count one more piece of work that threads can find (@avail). Pairs with work_wait().
+ */
 static void work_there(struct dcm_gc_trace *t)
 {
 	__atomic_add_fetch(&t->avail, 1, __ATOMIC_SEQ_CST);
@@ -122,7 +124,7 @@ static void batch_push(struct gc_worker *w, const struct gc_batch *b)
 		w->ring[w->tail++ & w->ring_mask] = b->entry[i];
 }
 
-/* Take a batch of @from: its oldest, or for itself its newest. */
+/* Take an open batch of @from: its oldest; of the thread's own ones, the newest. */
 static bool work_steal(struct gc_worker *w, struct gc_worker *from)
 {
 	bool got;
@@ -251,7 +253,7 @@ static bool work_grey_claim(struct gc_worker *w, u32 region)
 	u64 words = gc_grey_words(s), first = region * words;
 	u64 from = w->grey_at + 1 - first;
 
-	/* continue after the last one: each word is passed once a round */
+	/* go on after the last one, so that each word is looked at once a round */
 	if (from >= words)
 		from = 0;
 	for (u64 i = 0; i < words; i++) {

@@ -37,7 +37,7 @@ struct gc_batch {
 	u64 entry[GC_STEAL];
 };
 
-/* References that are roots: space offsets, of any regions. */
+/* A range of references that are roots, as space offsets; in any regions. */
 struct gc_range {
 	u64 next;
 	u64 end;
@@ -96,8 +96,8 @@ struct gc_worker {
  *	not 0: what a thread without work can find (__atomic)
  * @idle: threads that found nothing (__atomic, written under @lock)
  * @stop: a status: why to stop; %GC_STOP_END: threads are to end (__atomic)
- * @activity: counts messages and entries that came and went; @activity_reported,
- *	@busy_reported: as of the last poll
+ * @activity: counts messages and entries that came or left; @activity_reported,
+ *	@busy_reported: values at the last poll
  * @closed: other donors' references are refused (under the space's
  *	@trace_lock)
  *
@@ -110,7 +110,7 @@ struct dcm_gc_trace {
 	u32 flags;
 	u32 threads;
 	const struct dcm_gc_peers *peers;
-	struct gc_worker *workers;	/* and one for what is injected */
+	struct gc_worker *workers;	/* @threads, and one for injected entries */
 	u64 ring_bytes;
 	pthread_mutex_t lock;
 	pthread_cond_t work;
@@ -144,7 +144,7 @@ struct dcm_gc_trace {
 	u64 *weak;	/* a bit for each word of marks with weak objects (__atomic) */
 	u64 weak_next;	/* units where TRACE_MET goes on: of weak objects, */
 	u64 clear_next;	/* and of those to be cleared */
-	u64 *types_said;	/* as @seen: TRACE_MET has said them */
+	u64 *types_said;	/* as @seen: types that TRACE_MET has answered */
 	bool types_gone;
 };
 
@@ -167,14 +167,14 @@ static inline u32 gc_stopped(const struct dcm_gc_trace *t)
 }
 
 /* work.c */
-/* 0 or -ENOMEM; free it in both cases. */
+/* Set up a worker's memory. 0 or -ENOMEM; free it in both cases. */
 int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread);
 void gc_worker_free(struct gc_worker *w);
 /* Open the oldest entries: the ring is full, or a thread has no work. */
 bool gc_work_open(struct gc_worker *w);
 /* Get entries into the ring; false: the trace ends. */
 bool gc_work_get(struct gc_worker *w);
-/* The object at @unit is marked and counted, but scanned only later. */
+/* Make the object at @unit grey: it is marked and counted, and scanned later. */
 void gc_work_grey(struct dcm_gc_trace *t, u64 unit);
 void gc_stop(struct dcm_gc_trace *t, u32 status, u64 at);
 /* Under @t->lock: add entries from outside; false: no room. */
@@ -185,7 +185,9 @@ void gc_ghost_add(struct gc_worker *w, u32 donor, u64 offset);
 void gc_ghost_flush(struct gc_worker *w);
 
 /* met.c */
-/* @wait: wait for room; else %VIRTIO_GC_LIMIT ends the trace. */
+/*
+ * Add an opaque object. @wait: wait for room; else no room ends the trace with LIMIT.
+ */
 void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait);
 void gc_weak_add(struct dcm_gc_trace *t, u64 unit);
 /* Bytes of @weak: a bit for each 64 units of the space. */
@@ -193,7 +195,7 @@ static inline u64 gc_weak_bytes(const struct dcm_gc_space *s)
 {
 	return s->l.bytes >> 12;
 }
-/* The object of @region was met, and the runtime wants to know. */
+/* The object of a whole region was met: TRACE_MET must answer it. */
 void gc_whole_say(struct dcm_gc_trace *t, u32 region);
 
 /* scan.c */
@@ -211,7 +213,7 @@ void gc_scan_roots(struct gc_worker *w, const u8 *p, u64 n);
 void gc_scan(struct gc_worker *w);
 /* A reference into a WHOLE region of this donor: mark and count its object. */
 void gc_whole_met(struct dcm_gc_trace *t, u64 offset);
-/* Whether @offset is inside the object of a WHOLE region: nothing starts there. */
+/* Is @offset inside the object of a WHOLE region, where no object starts? */
 static inline bool gc_whole_inside(const struct dcm_gc_space *s, u64 offset)
 {
 	const struct gc_region *r = &s->regions[offset >> s->region_shift];

@@ -2,10 +2,10 @@
 /*
  * job.c - requests: done at once, or by another thread if they take long
  *
- * Moving and updating take long: another thread does one such request after the
+ * Moving and updating take long: a second thread does one such request after the
  * other, while the first thread goes on with polls, ghosts and questions of
- * other donors. Meanwhile the first thread does only requests that a space in
- * use allows, and refuses the others as busy.
+ * other donors. Meanwhile the first thread does only requests that are allowed while a
+ * space is in use, and refuses others with BUSY.
  *
  * If the other thread needs an answer of another donor it sends the question,
  * and sleeps until the first thread has the answer, or has to stop.
@@ -343,8 +343,8 @@ static u32 regions_compact(struct worker_space *p,
 
 /*
  * The commands of workers; the host asks no worker for the others.
- * @slow: done by the other thread
- * @beside: allowed while that works on another request; not with
+ * @slow: done by the second thread
+ * @beside: allowed while the second thread works on another request; but not with
  *	VIRTIO_GC_TYPES_REPLACE
  */
 static const struct command {
@@ -375,7 +375,7 @@ static const struct command *command_find(u32 number)
 	return number < ARRAY_SIZE(commands) ? &commands[number] : &none;
 }
 
-/* Carry it out; returns the length of the answer in @out->le. */
+/* Carry out a request; returns the length of the answer in @out->le. */
 static u32 request_reply(const void *bytes, u32 len, struct dcm_gc_reply *out)
 {
 	struct dcm_gc_request r;
@@ -418,7 +418,7 @@ static void *job_main(void *arg)
 		if (job.space < DCM_GC_SPACES_MAX && worker_spaces[job.space].s)
 			dcm_gc_stop(worker_spaces[job.space].s, 0);
 		pthread_mutex_unlock(&job.lock);
-		/* not busy any more: the host may send the next at once */
+		/* answer only when not busy: the host may send the next at once */
 		worker_answer(&msg, DCM_GC_DONE, &out.le, bytes);
 	}
 	return NULL;

@@ -16,7 +16,7 @@ struct worker_slab {
 	u64 bytes;
 };
 
-/* @write_counts: of its regions, by the host's reports of writes since PLACE */
+/* @write_counts: by region: write counts that the host has reported since PLACE */
 struct worker_space {
 	struct dcm_gc_space *s;
 	struct dcm_gc_peers peers;
@@ -53,7 +53,7 @@ void worker_answer(const struct dcm_gc_message *to, u32 kind,
 void worker_done(const struct dcm_gc_message *to, u32 status, u64 at);
 
 /* job.c */
-/* The first thread's; also the other's while that works on one. */
+/* The spaces; used by the first thread, and one by the second while it works on it. */
 extern struct worker_space worker_spaces[DCM_GC_SPACES_MAX];
 
 /** job_start() - start the other thread; 0, or an errno */
@@ -62,11 +62,12 @@ int job_start(void);
 /**
  * job_request() - carry out a request, or pass it on, and answer
  *
- * While one that takes long runs, only those that it allows are done.
+ * While the second thread works on one, only requests that are allowed beside it are
+ * done; others are refused with BUSY.
  */
 void job_request(const struct dcm_gc_message *msg, const void *bytes, u32 len);
 
-/** job_busy() - whether the other thread works on a space */
+/** job_busy() - does the second thread work on a space? */
 bool job_busy(void);
 
 /** job_stop() - stop work on this space; that on other spaces goes on */

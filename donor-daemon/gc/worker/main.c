@@ -46,7 +46,7 @@ _Noreturn void worker_end(int status)
 		syscall(SYS_exit_group, status);
 }
 
-/* If the donor is gone, or reads no more, exit. */
+/* Send a message; exits if the donor is gone, or does not read. */
 void worker_send(const struct dcm_gc_message *msg, const void *payload)
 {
 	struct iovec v[2] = {

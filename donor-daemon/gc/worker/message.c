@@ -5,9 +5,9 @@
  * Messages that take no time are handled and answered here: where regions are,
  * polls, ghosts, questions of other donors. job.c has requests.
  *
- * The host is the tenant's, and may send anything in any order. An error about
- * a space or a trace is answered with a status. A message that no working host
- * sends, malformed or with a slab number that is in use, ends the worker.
+ * The host belongs to the tenant, and may send anything in any order. An error about
+ * a space or a trace is answered with a status. A message that no correct host sends
+ * (malformed, or with a slab number that is in use) ends the worker.
  *
  * Locking: all of it is the first thread's. While the other thread works on a
  * space (job_busy()) nothing here changes a space.
@@ -96,7 +96,9 @@ static u32 places_set(struct worker_space *p, const struct dcm_gc_place *le,
 	return status;
 }
 
-/* Writes begun before the trace was quiet; sent before FINISH. */
+/*
+ * Store the changed write counts that the host sends before FINISH: see trace_stale().
+ */
 static u32 write_counts_set(struct worker_space *p,
 			    const struct dcm_gc_write_count *le, u32 n)
 {
@@ -143,7 +145,7 @@ static void bitmap_answer(const struct dcm_gc_message *msg,
 			      (u32)min(bytes - at, (u64)DCM_GC_PAYLOAD_MAX));
 }
 
-/* A message's @n offsets, in host order; a message with too many ends the worker. */
+/* Read a message's @n offsets, in host order; if there are too many, end the worker. */
 static void offsets_read(const __le64 *le, u32 n, u64 offset[DCM_GC_BATCH])
 {
 	if (n > DCM_GC_BATCH)

@@ -24,9 +24,9 @@
  *
  * Not used: namespaces, because the donor would need the right to make user
  * namespaces, which its service lacks (RestrictNamespaces=), and they would
- * only hide what no remaining call can reach; Landlock, because it bounds only
- * calls that kill the worker, and a service manager that does not know its
- * calls would kill the worker for them.
+ * only hide objects that no remaining call can reach. Landlock, because it restricts
+ * only calls that seccomp forbids anyway, and a service manager that does not know
+ * Landlock's own calls would kill the worker for them.
  *
  * Sanitizers need more than this; a build with them has the limits only.
  */
@@ -47,7 +47,7 @@
 
 #include "sandbox.h"
 
-/* All programs of a user together have fewer threads. */
+/* RLIMIT_NPROC: more threads than all programs of the user need together. */
 #define USER_THREADS_MAX 4096u
 #define STACK_BYTES	 (1u << 20)
 
@@ -192,9 +192,9 @@ static int limit_set(int which, uint64_t value)
 }
 
 /*
- * If the donor runs as root: limits hold, and the calls left are not
- * privileged. Without capabilities this does not call capset(), which a service
- * may forbid.
+ * Drop all capabilities, in case the donor runs as root: then limits hold, and the
+ * calls that are left have no privileges. If there are none, don't call capset(), which
+ * a service may forbid.
  */
 static int capabilities_drop(void)
 {
