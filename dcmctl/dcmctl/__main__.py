@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Entry point of `python3 -m dcmctl` and of the launcher, which runs this file.
 
-An older Python must be able to read this one file: it says so, or hands over
-to the python3 on PATH when that is another one.
+A Python older than 3.11 must be able to parse this one file, which then executes the
+python3 on PATH if that is another one, or else prints that Python is too old.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036 - that is what is to be found out
+if sys.version_info < (3, 11):  # noqa: UP036 - an older Python may run this file
     import shutil
 
     other = shutil.which("python3")
@@ -23,7 +23,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - that is what is to be found out
 os.environ.pop("DCMCTL_PYTHON_TRIED", None)
 
 if not __package__:
-    # Run as a file with -I: the package's parent isn't on the path then.
+    # The launcher runs this file with -I: sys.path lacks the package's parent folder then.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 from dcmctl.cli import main

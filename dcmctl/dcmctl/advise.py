@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl budget VM --advise PERCENT`: the budget for a slowdown, and how sure that is."""
+"""`dcmctl budget VM --advise PERCENT`: the budget for a given slowdown, and how sure it is."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _lines(
     budget: int | None,
     halves: list[int | None],
 ) -> list[str]:
-    """The advice as lines of text, and how sure it is."""
+    """The advice as lines of text; `halves` are the advice from each half of the interval."""
     text = [
         f"{name}: {now * 100:.0f} % slower than with all of its memory direct, with a budget of "
         f"{_size(whole.budget_pages)}"

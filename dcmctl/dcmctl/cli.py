@@ -24,7 +24,7 @@ Command = Callable[[Args], int]
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors in one line, as everywhere else."""
+    """A parser that raises UsageError, so that its errors are one line like all others."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
@@ -34,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def cmd_donor_status(args: Args) -> int:
-    from dcmctl.cluster import donor  # its HTTP client takes longer to load than all the rest
+    from dcmctl.cluster import donor  # loads an HTTP client, which takes longer than all else
 
     status = donor.fetch(args.addr)
     if args.json:
@@ -199,9 +199,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _parse(argv: list[str]) -> Args:
-    """Parse the arguments; those after `--` are the program's, and argparse does not see them.
-
-    Versions of argparse differ in what they do with `--` before REMAINDER.
+    """Parse the arguments. Those after `--` of `run` are the program's; argparse doesn't get them,
+    because its versions differ in how they treat `--` before REMAINDER.
     """
     program: list[str] = []
     if argv[:1] == ["run"] and "--" in argv:
@@ -231,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"dcmctl: {exc}", file=sys.stderr)
         return exc.status
     except BrokenPipeError:
-        # The reader of standard output has gone: no message, and nothing to flush at exit.
+        # The reader of standard output is gone: print no error, and let the flush at exit succeed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ from dcmctl.pager.status import Fields, Status
 Args = argparse.Namespace
 
 
-# ---- looking ----
+# ---- commands that only read ----
 
 
 def _ask_status(vm: vmsock.Vm) -> tuple[vmsock.Json, Status]:
@@ -114,7 +114,7 @@ def cmd_why(args: Args) -> int:
     return why.cmd_why(args)
 
 
-# ---- changing ----
+# ---- commands that change a VM ----
 
 
 def cmd_budget(args: Args) -> int:

@@ -9,7 +9,7 @@ from dcmctl.lib.table import bar, table
 from dcmctl.lib.units import format_count, format_duration, format_ns, format_percent, format_size
 from dcmctl.pager.status import BLOCK_SIZES, FAULT_KINDS, Latency, Status, worst_deaths
 
-# One letter for each block size, so that the bar needs no colours.
+# One character for each block size, so that the bar needs no colours.
 MIX_LETTERS = dict(zip(BLOCK_SIZES, "48136", strict=True))
 MIX_LEGEND = "blocks: 4=4K 8=8K 1=16K 3=32K 6=64K, share of pages brought in"
 
@@ -106,7 +106,7 @@ def status_lines(name: str, status: Status) -> list[str]:
 
 
 def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
-    """A table of donors as VMs see them; no names of VMs if there is only one."""
+    """A table of donors as VMs see them; without a column for the VM if the VM's name is None."""
     with_vm = any(name is not None for name, _ in statuses)
     header = [
         "DONOR<",
@@ -147,9 +147,9 @@ def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
 
 
 def mix_bar(mix: Mapping[str, int], width: int = 10) -> str:
-    """A bar of letters, each block size by its share of the pages: `4444886666`.
+    """A bar in which each block size has characters by its share of the pages: `4444886666`.
 
-    Rounded by largest remainders, so that there are always `width` letters.
+    It is rounded by largest remainders, so it always has `width` characters.
     """
     total = sum(mix.values())
     if total <= 0:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl top`: a live table of VMs and donors.
 
-On a terminal the table is on the alternate screen, and a key ends it. Elsewhere, and with --once or
---json, each interval prints one table, or one JSON object on a line. Rates are differences between
-two readings, so a VM appears with its second one; latencies are percentiles since the VM started.
+On a terminal the table is on the alternate screen, and a key ends it. If output is no terminal, and
+with --once or --json, each interval prints one table, or one JSON object on a line. Rates are
+differences between two readings, so a VM appears from its second reading on; latencies are
+percentiles since the VM started.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _look(vm: Vm) -> Look | DcmError:
 
 
 def take(previous: Sample | None, pool: ThreadPoolExecutor) -> Sample:
-    """Ask every running VM. A VM that fails to answer lacks a row, and nothing else."""
+    """Ask every running VM for its status. A VM that fails to answer has no row; others do."""
     now = time.monotonic()
     sample = Sample(now, now - previous.at if previous else 0.0)
     vms = vmsock.find_all()
@@ -229,7 +230,7 @@ def _draw(sample: Sample) -> None:
 
 
 def _key_ends(fd: int, seconds: float) -> bool:
-    """Wait for an interval or a key. q, Q, Escape and end of input end the command."""
+    """Wait for an interval or a key; return whether it was q, Q, Escape or the end of input."""
     try:
         ready, _, _ = select.select([fd], [], [], max(0.0, seconds))
     except InterruptedError:
@@ -251,7 +252,7 @@ def _live(interval: float, next_sample: Callable[[Sample | None], Sample]) -> No
 
 
 def top(interval: float, once: bool, machine: bool) -> int:
-    """The command. --once waits one interval, because a rate needs two readings."""
+    """Run `dcmctl top`. --once waits one interval too, because a rate needs two readings."""
     with ThreadPoolExecutor(max_workers=8) as pool:
 
         def next_sample(previous: Sample | None) -> Sample:
@@ -261,7 +262,7 @@ def top(interval: float, once: bool, machine: bool) -> int:
             if not once and not machine and sys.stdout.isatty() and sys.stdin.isatty():
                 _live(interval, next_sample)
                 return 0
-            # An exception that is raised inside a destructor would be lost.
+            # The handler sets a flag: an exception raised inside a destructor would be lost.
             halt = threading.Event()
             signal.signal(signal.SIGINT, lambda *_: halt.set())
             sample = next_sample(None)

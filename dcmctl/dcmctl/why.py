@@ -14,11 +14,11 @@ from dcmctl.pager import reuse, why
 
 Args = argparse.Namespace
 FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)
-MOSTLY = 0.5  # of the time lost to fetches, where it is not known
+MOSTLY = 0.5  # share of the time lost to fetches, if it is not known
 
 
 def find(name: str) -> estate.Machine:
-    """The VM of this name, or with its memory in this file, of either pager."""
+    """Find a VM of either pager by its name, its socket or its file."""
     vms = estate.look(ask_donors=False).vms
     found = [vm for vm in vms if name in (vm.name, vm.path)]
     if not found:
@@ -43,7 +43,7 @@ def _larger_line(larger: dict[float, float | None]) -> str:
 def _curve(
     old: estate.Machine, new: estate.Machine, now: float, lost: float | None
 ) -> dict[float, float | None]:
-    """Faults a second that fetch, foretold by the budget over the present one."""
+    """Forecast fetching faults a second for each of FACTORS, in multiples of the present budget."""
     told: dict[float, float | None] = dict.fromkeys(FACTORS)
     if not old.reuse or not new.reuse or not new.budget_bytes:
         return told

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Donors: those this host uses, those that etcd names, and what all VMs and donors tell."""
+"""Donors: those that this host uses, those in etcd, and the state of all VMs and donors."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Add, change and remove donors in a configuration that people write.
+"""Add, change and remove donors in a configuration that an operator also edits by hand.
 
 Comments and other sections stay as they are. The new text is checked before it replaces the file,
-whole or not at all.
+and rename() replaces the file as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _SECTION = re.compile(r"\[(?P<name>[^]]+)\]\s*(\s;.*)?")
 
 
 def _donor_of(line: str) -> str | None:
-    """The donor whose section this line begins; "" if it begins another, None if none."""
+    """The name of the donor whose section begins with this line.
+
+    "" if another section begins with it, None if the line begins no section.
+    """
     section = _SECTION.fullmatch(line.rstrip())
     return None if section is None else donor_of(section["name"]) or ""
 
@@ -49,7 +52,7 @@ def added(text: str, donor: Donor) -> str:
 
 
 def removed(text: str, name: str) -> str:
-    """The text without the donor's section, but with the comments in it."""
+    """The text without the donor's section; comments in that section are kept."""
     kept: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -86,7 +89,7 @@ def drained(text: str, name: str, drain: bool) -> str:
 
 @contextlib.contextmanager
 def locked(paths: list[Path]) -> Iterator[None]:
-    """A lock: of two changes at the same time one would be lost."""
+    """Lock the files' folders: without a lock, one of two concurrent changes would be lost."""
     with contextlib.ExitStack() as stack:
         for folder in sorted({path.resolve().parent for path in paths}):
             try:
@@ -114,7 +117,7 @@ def _new_file(path: Path, text: str) -> Path:
 
 
 def replace(changes: dict[Path, str], check: Callable[[Path, Path], None]) -> None:
-    """Change all files or none: `check(new, path)` of each precedes the first replacement."""
+    """Write all new files and call `check(new, path)` for each, before any file is replaced."""
     made: dict[Path, Path] = {}
     try:
         for given, text in changes.items():

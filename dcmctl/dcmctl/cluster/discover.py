@@ -2,19 +2,19 @@
 """Donors of a cluster in etcd: `dcmctl announce` runs beside a donor, `dcmctl discover` on hosts.
 
 A donor is a key PREFIX/NAME with a lease; the value has its address. `announce` renews the lease
-while the donor answers and lends: a donor that dies disappears when the lease ends, one that drains
-at once. `discover` writes the donors to a file of [donor] sections, which the configurations name
-(donors = FILE), and tells dcm-hostd and the VMs of libdcm: they use a new donor without a restart,
-and remove one that is no longer announced (members.py). The memory on it is moved, or is lost if
-the donor is dead.
+while the donor answers and lends. The key of a donor that dies disappears when the lease ends; the
+key of a donor that drains is removed at once. `discover` writes the donors to a file of [donor]
+sections, which the configurations name (donors = FILE), and informs dcm-hostd and the VMs of
+libdcm: they use a new donor without a restart, and remove one that is no longer announced
+(members.py). Its memory is moved to other donors, or is lost if the donor is dead.
 
-Each round reads all keys, compares them with the VMs' donors, and applies the difference; a watch
-only starts a round at once, so no event needs to be seen. If etcd does not answer, `discover`
-continues with the donors it knows, and logs that.
+Each round reads all keys, compares them with the VMs' donors, and applies the difference. A watch
+only makes the next round start at once, so a missed event does no harm. If etcd does not answer,
+`discover` continues with the donors it knows, and logs that.
 
-Values in etcd may be hostile: names, addresses and numbers are checked, and a donor with a wrong
-one is left out and logged once. Only tcp: addresses are accepted; a UNIX socket would be on another
-host.
+Values in etcd may be hostile: names, addresses and numbers are checked, and a donor that has a
+wrong one is left out and logged once. Only tcp: addresses are accepted, because a UNIX socket of
+another host can't be reached.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dcmctl.pager.status import Fields, Status
 Args = argparse.Namespace
 FILE = Path("/run/dcm-discover/donors.conf")
 LOOK_S = 10.0
-SILENCE_S = 900.0  # etcd reports progress every ten minutes
+SILENCE_S = 900.0  # the watch is dead then: etcd reports progress every ten minutes
 KEYS_MAX = 256
 LEASE_MIN, LEASE_MAX, LEASE = 5, 3600, 15
 
@@ -52,7 +52,7 @@ def _say(text: str) -> None:
 
 @dataclass
 class _Once:
-    """Log a problem when it begins, not in each round."""
+    """Logs a problem when it begins, not again in each round."""
 
     now: set[str] = field(default_factory=set)
 
@@ -68,7 +68,7 @@ class _Once:
 
 @dataclass(frozen=True)
 class Config:
-    """/etc/kvm-dcm/discovery.conf"""
+    """The contents of /etc/kvm-dcm/discovery.conf."""
 
     access: Access
     file: Path
@@ -97,7 +97,7 @@ def load(path: Path) -> Config:
 
 
 def check(name: str, value: str | None) -> Donor:
-    """Check one key and its value; a wrong one is a DcmError."""
+    """Check one key and its value; raise DcmError if either is wrong."""
     if not NAME.fullmatch(name):
         raise DcmError("its name is not a donor's name")
     try:
@@ -120,7 +120,7 @@ def check(name: str, value: str | None) -> Donor:
 
 
 def read(etcd: Etcd) -> tuple[list[Donor], list[str]]:
-    """All donors that are announced, and a line for each that is left out."""
+    """Read all announced donors; also return a line for each key that is left out."""
     keys, more = etcd.get_all(KEYS_MAX)
     donors: list[Donor] = []
     wrong: list[str] = []
@@ -139,7 +139,7 @@ def read(etcd: Etcd) -> tuple[list[Donor], list[str]]:
     return donors, wrong
 
 
-# ---- what becomes of it ----
+# ---- applying it: the file, the VMs ----
 
 
 def write(path: Path, donors: list[Donor]) -> bool:
@@ -161,7 +161,7 @@ def write(path: Path, donors: list[Donor]) -> bool:
 
 
 def _wants(vm: vmsock.Vm, file: Path) -> bool:
-    """Whether a VM uses the file; one with all donors on its command line does not."""
+    """Whether a VM's configuration names the file of discovered donors."""
     try:
         return settings.donors_file(vm.path.with_suffix(".conf")) == file
     except DcmError:
@@ -169,11 +169,11 @@ def _wants(vm: vmsock.Vm, file: Path) -> bool:
 
 
 def _tell_vm(vm: vmsock.Vm, donors: list[Donor], gone: set[tuple[str, str]]) -> list[str]:
-    """Add and remove donors of one VM until it has those of the file.
+    """Make the donors of one VM those of the file: add new donors, remove those of `gone`.
 
-    A donor that the VM is leaving, and that is announced again, is added again. The VM says which
-    these are, so it does not matter which process told it. A donor that an operator drains stays as
-    it is.
+    If the VM is leaving a donor that is announced again, that donor is added again. The VM's status
+    shows which donors it is leaving, so it does not matter which process removed them. A donor that
+    an operator drains stays as it is.
     """
     status = Status.read(vm.ask({"cmd": "status"}), f"VM {vm.name}")
     have = {(d.name, d.address): d for d in status.donors}
@@ -199,7 +199,7 @@ def _tell_vm(vm: vmsock.Vm, donors: list[Donor], gone: set[tuple[str, str]]) -> 
 
 
 class Discoverer:
-    """The donors found, and the file and the VMs that use them."""
+    """Finds donors in etcd, and updates the file and the VMs that use them."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -210,7 +210,7 @@ class Discoverer:
         self.changed = True  # dcm-hostd may have started before dcmctl
 
     def look(self) -> bool:
-        """One round; return whether etcd answered."""
+        """Do one round; return whether etcd answered."""
         lines: list[str] = []
         answered = True
         try:
@@ -258,7 +258,7 @@ class Discoverer:
 def _watch(access: Access, wake: threading.Event, stop: threading.Event) -> None:
     etcd = Etcd(access)
     while not stop.is_set():
-        with contextlib.suppress(Exception):  # the next round by the clock logs the error
+        with contextlib.suppress(Exception):  # the next timed round logs the error
             for _ in etcd.watch(SILENCE_S):
                 wake.set()
                 if stop.is_set():
@@ -312,7 +312,7 @@ def _end_by_signal(stop: threading.Event, wake: threading.Event) -> None:
 
 
 class Announcer:
-    """A lease, and a key with it, while the donor lends."""
+    """Keeps a lease, and the donor's key with it, in etcd while the donor lends."""
 
     def __init__(self, config: Config) -> None:
         values = dict(config.announce)

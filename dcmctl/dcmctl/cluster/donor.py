@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A donor's own status, over HTTP; donors serve it on loopback by default."""
+"""Read a donor's status over HTTP. By default donors serve it on loopback only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER_MAX = 16 << 20  # the answer lists every slab
 
 
 def fetch(address: str, timeout: float = TIMEOUT) -> Json:
-    """The donor's status object, of at most 16 MiB, within `timeout` seconds."""
+    """Fetch the donor's status object; an error if it exceeds 16 MiB or takes over `timeout` s."""
     match = _ADDRESS.fullmatch(address)
     port = int(match["port"]) if match else 0
     if not match or not 1 <= port <= 65535:
@@ -62,7 +62,7 @@ def fetch(address: str, timeout: float = TIMEOUT) -> Json:
     return decode(bytes(data), who)
 
 
-# ---- for people ----
+# ---- as text ----
 
 
 def _percent(part: int, whole: int) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """All donors and VMs that this host knows, as one value.
 
-It comes from the sockets of libdcm's VMs, from dcm-hostd, from dcmfs for each of its files, and
-from donors whose status address is configured. One that does not answer lacks its values, and has
-a line in `problems`; the rest is complete. Values that are not known are None, never 0.
+The values come from the sockets of libdcm's VMs, from dcm-hostd, from dcmfs for each of its files,
+and from donors whose status address is configured. If one of these sources does not answer, its
+values are missing and `problems` has a line about it; all others are there. Unknown values are
+None, never 0.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Use:
     rtt_ns: int
     why: str
     silent_ms: int = 0
-    alone_bytes: int = 0  # at most so much of the VM is lost if only this donor dies
+    alone_bytes: int = 0  # upper bound of the VM's loss if only this donor dies
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Donor:
     head_room_bytes: int | None
     sessions: int | None
     slab_bytes: int | None
-    error: str  # the HTTP status failed, or the donor is not up
+    error: str  # why its HTTP status failed, or why it is not up
     uses: tuple[Use, ...]
     group: str | None = None
     medium: str = "memory"  # what it lends: memory or file
@@ -88,18 +89,18 @@ class Machine:
     indirect_bytes: int | None  # on donors only; known for the user pager
     lent_bytes: int
     lost_bytes: int | None
-    waiting_extents: int | None  # their memory can't leave this host: no donor has room
+    waiting_extents: int | None  # extents that can't leave this host: no donor has room
     uses: tuple[Use, ...]
     status: Status | None  # user pager: its whole status
     counters: dict[str, int] | None  # by the core's names; None if they can't be read
     latency: dict[str, Latency] | None  # of "fault", "fetch" and "writeback"; None as above
     error: str
-    copies: int = 1  # slabs that an extent is to have, each on another donor
-    exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
+    copies: int = 1  # configured number of slabs of an extent, each on another donor
+    exposed_bytes: int = 0  # if copies > 1: extents with a slab too few or a page not in each
     lag_bytes: int = 0  # as Status.lag_bytes
     seal: bool | None = None  # pages are encrypted before they leave
     away: Away | None = None  # None if it can't be read
-    reuse: Reuse | None = None  # None if it can't be read, or its pager has none
+    reuse: Reuse | None = None  # None if it can't be read, or the pager takes no sample
 
     @property
     def unprotected_bytes(self) -> int:
@@ -128,7 +129,7 @@ class Estate:
 
 
 def would_expose(seen: Estate, name: str) -> list[str]:
-    """Which VMs will have fewer copies of their memory without a donor, and why, a line each."""
+    """One line for each VM that will have fewer copies of its memory without this donor."""
     found: list[str] = []
     for vm in seen.vms:
         size = sum(use.bytes for use in vm.uses if use.donor == name)
@@ -236,7 +237,7 @@ def _silent(name: str, pager: str, path: str, why: str) -> Machine:
 
 
 def _domain_names() -> dict[str, str]:
-    """Names of libvirt's VMs by their files, from the hook's records."""
+    """The names of libvirt's VMs by the path of their memory's file, from the hook's records."""
     names: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for path in sorted(record.state_folder().glob("*.json"))[: hostd.FILES_MAX]:
@@ -297,7 +298,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
 
 @dataclass(frozen=True)
 class _Memory:
-    """The memory of a donor, as far as it is known."""
+    """The memory of a donor; None for values that are not known."""
 
     capacity: int | None = None
     lent: int | None = None
@@ -309,7 +310,7 @@ class _Memory:
 
 
 def _told(seen: list[tuple[DonorStatus | hostd.HostDonor, int]]) -> _Memory:
-    """Memory as the donor reported it to a VM of this host whose session is up."""
+    """The donor's memory, as it reported it to a VM of this host whose session is up."""
     for d, slab in seen:
         if d.state in ("up", "draining") and d.slabs_total and slab:
             lent, free = d.slabs_used * slab, d.slabs_free * slab
@@ -327,7 +328,7 @@ def _told(seen: list[tuple[DonorStatus | hostd.HostDonor, int]]) -> _Memory:
 
 
 def _asked(address: str) -> tuple[Fields | None, str]:
-    from dcmctl.cluster import donor  # an HTTP client takes longer to load than all the rest
+    from dcmctl.cluster import donor  # loads an HTTP client, which takes longer than all else
 
     try:
         return Fields(donor.fetch(address), f"donor {address}"), ""
@@ -390,7 +391,7 @@ def _donor(
 
 
 def configured(problems: list[str], only: Path | None) -> list[Configured]:
-    """Donors of this host's two configurations, or of the file `only`, once each."""
+    """The donors of this host's two configurations, or of the file `only`, without duplicates."""
     found: list[Configured] = []
     for path in (settings.HOST_CONF, settings.hostd_conf()) if only is None else (only,):
         if not path.is_file():
@@ -412,7 +413,7 @@ def configured(problems: list[str], only: Path | None) -> list[Configured]:
 def look(config: Path | None = None, ask_donors: bool = True) -> Estate:
     """Ask all VMs and donors, eight at a time, each with its own time limit.
 
-    `config`: only donors of this file are in the result; all VMs are asked about them.
+    `config`: return only the donors in this file; all VMs are asked all the same.
     """
     problems: list[str] = []
     known = configured(problems, config)

@@ -2,8 +2,8 @@
 """A client of etcd, over the JSON gateway of its v3 API, with the few requests that dcmctl needs.
 
 Of several endpoints, the one that answered last is asked first. Every request has a time limit and
-every answer a size limit; callers check the values. A watch is read line by line, and only tells
-that something has changed.
+every answer a size limit; callers check the values. A watch is read line by line; the caller learns
+from it only that a key has changed, and reads all keys again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def number(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """The addresses of etcd, and how to log in."""
+    """The addresses of etcd, the prefix of its keys, and the credentials."""
 
     endpoints: tuple[str, ...]
     prefix: str = PREFIX
@@ -170,7 +170,7 @@ class Etcd:
                     raise TimeoutError("its answer is too large or too slow")
         finally:
             connection.close()
-        # the answer of a stream is one of several lines
+        # a stream answers with several lines: take the first
         line = bytes(data).partition(b"\n")[0]
         try:
             value = json.loads(line)
@@ -197,7 +197,7 @@ class Etcd:
         self._token = token
 
     def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer of the first endpoint that gives one."""
+        """Send a request to one endpoint after the other; return the first answer."""
         why = ""
         for endpoint in list(self._endpoints):
             try:
@@ -219,10 +219,10 @@ class Etcd:
             return answer
         raise EtcdError(f"etcd can't be reached: {printable(why)}")
 
-    # ---- what is asked ----
+    # ---- requests ----
 
     def get_all(self, limit: int) -> tuple[list[tuple[str, str | None]], bool]:
-        """Keys with the prefix, without it, and their values; and whether there are more."""
+        """At most `limit` keys with the prefix (which is cut off) and values; are there more?"""
         prefix = self.access.prefix
         body = {"key": encode(prefix), "range_end": encode(range_end(prefix)), "limit": limit}
         answer = self.ask("/v3/kv/range", body)
@@ -253,7 +253,7 @@ class Etcd:
         self.ask("/v3/lease/revoke", {"ID": str(lease)})
 
     def claim(self, name: str, value: str, lease: int) -> str | None:
-        """Put a key unless it exists with another value; return that other value."""
+        """Put a key, unless it exists with another value: return that value then."""
         key = encode(self.access.prefix + name)
         put = {"requestPut": {"key": key, "value": encode(value), "lease": str(lease)}}
         compare = [{"key": key, "target": "CREATE", "result": "EQUAL", "createRevision": "0"}]

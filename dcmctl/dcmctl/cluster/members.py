@@ -2,11 +2,11 @@
 """`dcmctl donor list, add, drain, remove`: which donors this host uses.
 
 The donors are in two configurations: host.conf for `dcmctl run`, hostd.conf for dcm-hostd. A change
-is made in both, if they exist, or in those given with --config; then dcmctl tells the VMs of libdcm
-over their sockets, and makes dcm-hostd read its configuration again. All checks are made before the
-first change.
+is made in both, if they exist, or in those given with --config. Then dcmctl sends it to the VMs of
+libdcm over their sockets, and makes dcm-hostd read its configuration again. All checks are made
+before the first change.
 
-A donor that is drained or removed keeps the memory it has until that is moved: nothing is lost.
+A donor that is drained or removed keeps the VMs' memory until it has been moved, so none is lost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOOK_S = 0.5
 
 
 def _configs(args: Args) -> list[Path]:
-    """The configurations that are to be changed."""
+    """The configurations to change."""
     if args.config:
         return [Path(text) for text in args.config]
     found = [path for path in (settings.HOST_CONF, settings.hostd_conf()) if path.is_file()]
@@ -60,7 +60,10 @@ def _own(path: Path) -> list[Donor]:
 
 
 def _change(paths: list[Path], edit: Callable[[str], str], wanted: Callable[[Donor], Any]) -> None:
-    """Edit all files. `wanted` gives the new form of a donor, or None to remove it."""
+    """Edit all files, and check that each donor of a new text is as `wanted` returns it.
+
+    `wanted` returns None for a donor that must be gone.
+    """
 
     def check(new: Path, path: Path) -> None:
         want = [w for d in _own(path) if (w := wanted(d)) is not None]
@@ -76,7 +79,7 @@ def _change(paths: list[Path], edit: Callable[[str], str], wanted: Callable[[Don
         confedit.replace({path: edit(path.read_text()) for path in paths}, check)
 
 
-# ---- what runs ----
+# ---- running VMs and dcm-hostd ----
 
 
 @dataclass
@@ -98,7 +101,7 @@ def _vms() -> list[tuple[vmsock.Vm, Status]]:
 
 
 def _tell(change: tuple[str, ...], has: Callable[[DonorStatus], bool] | None) -> Reached:
-    """Tell VMs of libdcm; with `has`, only those with such a donor."""
+    """Send a change to the VMs of libdcm; with `has`, only to VMs with a donor that it accepts."""
     reached = Reached([], [])
     for vm, status in _vms():
         if has is not None and not any(has(d) for d in status.donors):
@@ -121,7 +124,7 @@ def _hostd_runs() -> int | None:
 
 
 def _reread(reached: Reached, good: Callable[[hostd.HostFile], bool]) -> None:
-    """Tell dcm-hostd, if it runs, and wait until all of its files have the change."""
+    """Make dcm-hostd, if it runs, read its donors; wait until `good` accepts all its files."""
     pid = _hostd_runs()
     if pid is None:
         return
@@ -219,8 +222,8 @@ def _undrain(paths: list[Path], name: str, drain: bool) -> None:
 
 
 def _left(name: str) -> tuple[list[tuple[str, int, int]], int, bool]:
-    """VMs with slabs of a donor (name, slabs, bytes); waiting extents; whether a VM has it."""
-    from dcmctl.cluster import estate  # loads much that the other commands here do not need
+    """VMs with slabs on the donor (name, slabs, bytes); waiting extents; does any VM have it?"""
+    from dcmctl.cluster import estate  # loads modules that other commands don't need
 
     seen = estate.look(ask_donors=False)
     donors = [d for d in seen.donors if d.name == name]
@@ -230,7 +233,10 @@ def _left(name: str) -> tuple[list[tuple[str, int, int]], int, bool]:
 
 
 def _wait(args: Args, name: str, gone: bool) -> tuple[int, int]:
-    """Wait until no memory is on a donor (and no VM has it); return bytes moved, and left."""
+    """Wait until the donor has no memory of a VM; with `gone`, until no VM has the donor.
+
+    Return the bytes that were moved, and those that are left.
+    """
     deadline = None if args.timeout is None else time.monotonic() + args.timeout
     first: int | None = None
     said = ""
@@ -253,7 +259,7 @@ def _wait(args: Args, name: str, gone: bool) -> tuple[int, int]:
 
 
 def _warn(args: Args, name: str) -> None:
-    """Say what will be exposed without this donor, before anything is done."""
+    """Print which VMs would lose copies without this donor, before anything is changed."""
     from dcmctl.cluster import estate
 
     if not args.json:
@@ -262,7 +268,7 @@ def _warn(args: Args, name: str) -> None:
 
 
 def _known(args: Args, name: str) -> list[Path]:
-    """Configurations with this donor; DcmError if neither they nor a VM has it."""
+    """The configurations that have this donor; DcmError if no configuration and no VM has it."""
     paths = [] if args.no_config else _configs(args)
     own = [path for path in paths if name in {d.name for d in _own(path)}]
     found = [
@@ -296,7 +302,7 @@ def _finish(args: Args, name: str, reached: Reached, gone: bool, verb: str) -> i
 
 
 def begin_drain(args: Args, name: str, drain: bool) -> Reached:
-    """Drain a donor, or use it again. Memory on a drained donor is moved while VMs run."""
+    """Start to drain a donor, or use it again. VMs move its memory while they run."""
     own = _known(args, name)
     if own:
         _undrain(own, name, drain)
@@ -381,7 +387,7 @@ def cmd_list(args: Args) -> int:
     if args.config is not None and not Path(args.config).is_file():
         raise DcmError(f"configuration {args.config} does not exist")
     seen = estate.look(None if args.config is None else Path(args.config), not args.no_check)
-    # Donors that no VM has: try whether they answer.
+    # Connect to donors that no VM uses, to see whether they answer.
     idle = [d for d in seen.donors if not d.uses]
     tried = [Donor(d.name, Address.parse(d.address)) for d in idle]
     answers = {} if args.no_check else preflight.probe(tried)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Donor addresses: tcp:HOST:PORT, unix:/path, either with NAME= before it."""
+"""Donor addresses: tcp:HOST:PORT or unix:/path, optionally with NAME= in front."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dcmctl.lib.errors import UsageError, printable, reason
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 UNIX_PATH_MAX = 107  # sun_path less its NUL
-ADDRESS_MAX = 159  # libdcm's
+ADDRESS_MAX = 159  # libdcm's limit
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 def check_name(name: str, what: str) -> str:
-    """Refuse a name that cannot be a file name, an INI section and a column of a table."""
+    """Refuse a name that can't be used as a file name, in an INI section and in a table."""
     if not NAME.fullmatch(name):
         raise UsageError(
             f"{what} '{printable(name)}' is not a name: "
@@ -48,7 +48,7 @@ def connect_unix(path: str, timeout: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a donor listens."""
+    """The address on which a donor listens."""
 
     kind: str  # "tcp" or "unix"
     host: str = ""

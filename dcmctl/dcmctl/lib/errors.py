@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """Text from outside, made safe for a terminal and a single line."""
+    """Make text from outside safe for a terminal: one line, no control characters."""
     clean = "".join(c if c.isprintable() else "?" for c in text[: limit + 1])
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
 

@@ -31,7 +31,7 @@ def version() -> str:
 
 
 def multiarch() -> str:
-    """Debian's name for this machine's kind: the folder of its libraries."""
+    """Debian's multiarch name of this machine, which is the name of its library folder."""
     return f"{platform.machine()}-linux-gnu"
 
 
@@ -45,12 +45,12 @@ def library_dirs() -> list[Path]:
 
 
 def emulator() -> Path:
-    """dcm-qemu, which may be missing: the package kvm-dcm-libvirt has it."""
+    """The path of dcm-qemu. It exists only if the package kvm-dcm-libvirt is installed."""
     if _in_tree():
         return PACKAGE.parents[1] / "libvirt-hooks" / EMULATOR
     return _prefix() / "lib" / "kvm-dcm" / EMULATOR
 
 
 def web_folder() -> Path:
-    """The page's files."""
+    """The folder of the operator's page's files."""
     return PACKAGE.parent / "web"

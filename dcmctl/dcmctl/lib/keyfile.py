@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Key files: lines `tenant:hexkey`, as GnuTLS's psktool writes them.
 
-A tenant's line is in a file on the host and in one on each of its donors, where
-kvm-dcm/lib/keyfile.c reads it by the same rules. A file that other users may read is refused: a
-key gives access to all memory of its tenant.
+A tenant's line is in a key file on the host and in one on each donor it uses. dcm-donord reads the
+donor's with kvm-dcm/lib/keyfile.c, by the same rules. A file that other users may read is refused:
+a key gives access to all memory of its tenant.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_tenant(tenant: str) -> str:
 
 
 def read_private(path: Path) -> str:
-    """The text of a key file, which only its owner may read."""
+    """Read a key file; refuse it if anyone but its owner may read it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:

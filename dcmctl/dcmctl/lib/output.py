@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Values on standard output, for programs."""
+"""Print values on standard output as JSON, for programs."""
 
 from __future__ import annotations
 

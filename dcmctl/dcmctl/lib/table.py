@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tables and bars in plain text, the same on a terminal and elsewhere."""
+"""Tables and bars in plain text; the same whether output is a terminal or not."""
 
 from __future__ import annotations
 

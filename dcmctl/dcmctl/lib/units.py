@@ -8,7 +8,7 @@ import re
 from dcmctl.lib.errors import UsageError
 
 PAGE = 4096
-SIZE_MAX = 1 << 46  # 2^32 - 2 pages of 4 KiB are 16 TiB; beyond is a typing error
+SIZE_MAX = 1 << 46  # a VM has at most 2^32 - 2 pages (16 TiB); more is a typing error
 
 _SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:I?B)?", re.IGNORECASE | re.ASCII)
 _SHIFT = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -35,7 +35,7 @@ def parse_size(text: str, what: str = "size", *, default_shift: int = 0) -> int:
 
 
 def format_size(value: int) -> str:
-    """Short and at most three significant digits: 0, 512K, 64M, 1.5G."""
+    """A size with at most three significant digits: 0, 512K, 64M, 1.5G."""
     number = float(value)
     for unit in ("", "K", "M", "G", "T"):
         if abs(number) < 1023.5 or unit == "T":
@@ -47,7 +47,7 @@ def format_size(value: int) -> str:
 
 
 def exact_size(value: int) -> str:
-    """The shortest exact spelling, as written into a configuration."""
+    """The shortest exact spelling of a size, for configurations."""
     for unit in ("T", "G", "M", "K"):
         shift = _SHIFT[unit]
         if value and value % (1 << shift) == 0:

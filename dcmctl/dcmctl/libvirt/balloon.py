@@ -3,9 +3,9 @@
 
     <memballoon model='virtio' freePageReporting='on'/>
 
-QEMU discards what is reported, so the pager writes it to no donor. libvirt gives each domain of
-QEMU a balloon. enable() sets the attribute where it is missing; one that the user has set, and a
-balloon of another model, stay as they are.
+QEMU discards memory that is reported, so the pager doesn't write it to donors. libvirt gives each
+QEMU domain a balloon. enable() adds the attribute if it is missing; it changes neither a value that
+the user has set nor a balloon of another model.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dcmctl.lib.errors import printable
 from dcmctl.libvirt.xmltree import Edit, Element
 
 ATTRIBUTE = "freePageReporting"
-ADDED = "reporting"  # in added= of <dcm:memory>: the attribute is enable()'s
+ADDED = "reporting"  # in added= of <dcm:memory>: enable() added the attribute
 
 
 def _find(root: Element) -> Element | None:
-    """The balloon, if it is one that can report."""
+    """The domain's balloon, if its model can report free pages."""
     element = root.one("devices", "memballoon")
     if element is None or not element.attributes.get("model", "").startswith("virtio"):
         return None
@@ -26,7 +26,7 @@ def _find(root: Element) -> Element | None:
 
 
 def why_not(root: Element) -> str | None:
-    """Why memory that the guest frees is not reported; None if it is."""
+    """The reason why the guest doesn't report memory that it frees; None if it does."""
     element = _find(root)
     if element is None:
         return "it has no <memballoon model='virtio'>"
@@ -37,9 +37,9 @@ def why_not(root: Element) -> str | None:
 
 
 def enable(edit: Edit, root: Element, wanted: str | None, ours: bool) -> bool:
-    """Turn reporting on or off ("yes", "no"; None: leave it). `ours`: enable() did so before.
+    """Turn reporting on or off ("yes", "no"; None: leave it as it is).
 
-    Returns whether the attribute is enable()'s now.
+    `ours`: an earlier enable() added the attribute. Returns whether it is ours after this call.
     """
     element = _find(root)
     if element is None:
@@ -56,7 +56,7 @@ def enable(edit: Edit, root: Element, wanted: str | None, ours: bool) -> bool:
 
 
 def disable(edit: Edit, root: Element) -> None:
-    """Remove the attribute that enable() has set."""
+    """Remove the attribute that enable() added."""
     element = _find(root)
     if element is not None and ATTRIBUTE in element.attributes:
         edit.set_attribute(element, ATTRIBUTE, None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl vm check`: does this host have all that a domain on donor memory needs to start?
 
-Each check tries the thing itself: the mount, the socket, the key file, a connection to each donor.
-A check that fails says what to do.
+Each check uses the real thing: the mount, the socket, the key file, a connection to each donor. A
+check that fails says how to repair it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _hook() -> str:
 
 
 def _permissions() -> str:
-    """QEMU's user must reach the folder of the files; the hook gives it the file itself."""
+    """QEMU's user must be able to enter the files' folder; the hook gives it access to its file."""
     user = qemu_conf.setting("user") or "libvirt-qemu"
     user = user.lstrip("+")
     try:
@@ -88,7 +88,7 @@ def _permissions() -> str:
 
 
 def _devices() -> str:
-    """cgroup_device_acl in qemu.conf is about devices such as /dev/kvm; dcmfs has none."""
+    """dcmfs needs no entry in qemu.conf's cgroup_device_acl, as it has no device node."""
     dcmfs.the_mount()
     return "guest memory is a regular file: cgroup_device_acl needs no entry for it"
 
@@ -188,14 +188,14 @@ def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
 
 
 def _chosen(memory: domain.Memory) -> str:
-    """The donors that a domain names, and those of the groups it names."""
+    """Find the donors that a domain names, itself or by their group."""
     conf = HOSTD_CONF if memory.pager == "kernel" else settings.HOST_CONF
     used = domain.chosen_donors(_load(conf).donors, memory, conf)
     return f"it may use {', '.join(donor.name for donor in used)}"
 
 
 def _freed(root: Any) -> str:
-    """What happens to memory that the guest frees. A domain is right with and without reports."""
+    """Say what happens to memory that the guest frees. Reporting is optional: never a failure."""
     why = balloon.why_not(root)
     return "reported, and goes to no donor" if why is None else f"goes to donors: {why}"
 
@@ -219,7 +219,7 @@ def _for_session(uri: str | None, name: str | None) -> list[Line]:
 
 
 def run(uri: str | None, name: str | None) -> list[Line]:
-    """All checks, in the order in which failures are to be repaired."""
+    """Run all checks, in the order in which failures should be repaired."""
     if (uri or os.environ.get("LIBVIRT_DEFAULT_URI") or "").startswith("qemu:///session"):
         return _for_session(uri, name)
     lines = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A connection to libvirt by its Python module, which is imported when it is first needed."""
+"""A connection to libvirt, through libvirt's Python module, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _libvirt() -> Any:
 def said_by_libvirt() -> Iterator[Any]:
     """Turn errors of libvirt into DcmErrors of one line."""
     libvirt = _libvirt()
-    # Without a handler of its own libvirt prints its errors.
+    # Without a handler, libvirt prints its errors itself.
     libvirt.registerErrorHandler(lambda *_: None, None)
     try:
         yield libvirt
@@ -43,7 +43,7 @@ class Host:
             self.libvirt = libvirt
             self.conn = libvirt.open(self.uri)
             kind = self.conn.getType().lower()
-        # Domains of libvirt's driver for tests have the type "test".
+        # Domains of libvirt's test driver have the type "test".
         self.kinds = ("test",) if kind == "test" else domain.QEMU
 
     @property
@@ -65,7 +65,7 @@ class Host:
             return sorted(self.conn.listAllDomains(), key=lambda d: d.name())
 
     def xml(self, dom: Any) -> bytes:
-        """The XML for the next start, with secrets: defining it again without would lose them."""
+        """The domain's XML for the next start. It has secrets: define() without would lose them."""
         flags = self.libvirt.VIR_DOMAIN_XML_INACTIVE | self.libvirt.VIR_DOMAIN_XML_SECURE
         with said_by_libvirt():
             text: str = dom.XMLDesc(flags)
@@ -78,7 +78,7 @@ class Host:
         return domain.find_memory(domain.read_domain(text.encode()))
 
     def define(self, before: bytes, wanted: bytes) -> None:
-        """Define a domain; if libvirt changed anything else in it, define it as it was before."""
+        """Define a domain as `wanted`; if libvirt stores anything else, define `before` again."""
         with said_by_libvirt():
             dom = self.conn.defineXML(wanted.decode())
         after = self.xml(dom)

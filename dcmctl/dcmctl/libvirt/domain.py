@@ -12,8 +12,8 @@
 schema/domain.rng describes <dcm:memory>. <memoryBacking> makes libvirt give QEMU a file for the
 guest's memory; the hook puts this file on dcmfs. With pager="user" libdcm pages QEMU's own memory,
 and <emulator> is dcm-qemu (emulator.py), which starts QEMU with libdcm. The guest reports memory
-that it frees (balloon.py). why_not() refuses domains whose memory cannot be on donors, or would be
-pinned on this host. The rest of the XML is kept.
+that it frees (balloon.py). why_not() refuses domains whose memory can't be on donors, or would be
+pinned on this host. All other XML stays as it is.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ _UNITS = {
 class Memory:
     """The contents of <dcm:memory>."""
 
-    direct: int  # bytes: the most of its memory on this host
+    direct: int  # bytes: the budget, the most of its memory on this host
     donors: tuple[str, ...] = ()  # the only ones it may use, all up at its start; (): any
-    added: tuple[str, ...] = ()  # of _ADDED: what enable() put into the domain
-    groups: tuple[str, ...] = ()  # whose donors it may use too; one of each up at its start
+    added: tuple[str, ...] = ()  # names from _ADDED: the parts of the XML that enable() added
+    groups: tuple[str, ...] = ()  # it may use their donors too; one of each up at its start
     pager: str = "kernel"
     emulator: str = ""  # <emulator> before enable(); "": there was none
-    redundancy: str = ""  # on how many donors each page is; "": what the configuration says
-    seal: str = ""  # whether pages are encrypted before they leave: yes, no; "": likewise
+    redundancy: str = ""  # on how many donors each page is; "": as the configuration says
+    seal: str = ""  # yes, no: encrypt pages before they leave; "": as the configuration says
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The choice in the form that dcm-hostd reads: donors, and @groups."""
+        """The chosen donors and @groups, in the form that dcm-hostd reads."""
         return (*self.donors, *(f"@{name}" for name in self.groups))
 
     def to_xml(self) -> str:
@@ -133,7 +133,7 @@ def _bad(text: str) -> DomainError:
 
 
 def read_memory(element: Element) -> Memory:
-    """Read <dcm:memory>; the checks are those of the schema, and more."""
+    """Read <dcm:memory>; check all that the schema checks, and more."""
     given = dict(element.attributes)
     direct = given.pop("direct", None)
     if direct is None:
@@ -216,7 +216,7 @@ def name_of(root: Element) -> str:
 
 
 def uuid_of(root: Element) -> str:
-    """The domain's UUID, in lower case: the name of its files."""
+    """The domain's UUID in lower case, which is in the names of its files."""
     element = root.one("uuid")
     uuid = element.text.strip().lower() if element is not None else ""
     if not UUID.fullmatch(uuid):
@@ -249,7 +249,7 @@ def size_of(root: Element) -> int:
     return size
 
 
-# ---- what can't be ----
+# ---- domains that are refused ----
 
 
 def why_not(
@@ -345,7 +345,7 @@ def _why_not_arguments(root: Element) -> Iterator[str]:
 
 
 def why_not_now(root: Element, memory: Memory, kinds: tuple[str, ...] = QEMU) -> Iterator[str]:
-    """Reasons why a domain with <dcm:memory> can't be started as it is."""
+    """Reasons why a domain that has <dcm:memory> can't be started as it is."""
     yield from why_not(root, kinds, memory.pager)
     if memory.pager == "user" and not _is_ours(emulator_of(root)):
         said = printable(emulator_of(root), 100)
@@ -377,11 +377,11 @@ def enable(
 ) -> bytes:
     """The domain's XML with its memory on donors.
 
-    `donors`, `groups`: the donors it may use; both None: those it names already.
-    `emulator`: the path of dcm-qemu, for libdcm; "": the kernel pager.
-    `redundancy`: on how many donors each page is; None: what it says already.
-    `seal`: whether pages are encrypted before they leave; likewise.
-    `reporting`: whether the guest reports memory that it frees; likewise.
+    `donors`, `groups`: the donors it may use; both None: those that the domain names already.
+    `emulator`: the path of dcm-qemu, to page with libdcm; "": use the kernel pager.
+    `redundancy`: on how many donors each page is; None: keep the domain's setting.
+    `seal`: whether pages are encrypted before they leave; None: keep it.
+    `reporting`: whether the guest reports memory that it frees; None: keep it.
     """
     pager = "user" if emulator else "kernel"
     root = read_domain(data)
@@ -446,7 +446,7 @@ def _set_emulator(edit: Edit, root: Element, path: str) -> None:
 
 
 def _put(edit: Edit, root: Element, name: str, text: str, before: tuple[str, ...]) -> None:
-    """Put lines into the element `name`, which is made if the domain has none."""
+    """Insert lines into the element `name`; make this element if the domain has none."""
     found = root.one(name)
     if found is not None:
         edit.append(found, text)
@@ -486,7 +486,7 @@ def disable(data: bytes) -> bytes:
 
 
 def _take(edit: Edit, parent: Element | None, gone: list[Element]) -> None:
-    """Remove children, and their parent too if it is empty then."""
+    """Remove child elements, and the parent too if nothing is left in it."""
     assert parent is not None
     inside = edit.data[parent.inner : parent.close]
     for child in reversed(gone):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""dcm-qemu: libvirt starts it in QEMU's place for a domain that libdcm pages.
+"""dcm-qemu: libvirt starts it in place of QEMU for a domain that libdcm pages.
 
-dcm-qemu executes QEMU, so that libvirt keeps its process, its descriptors and its exit status.
-libvirt also starts it without a domain, to find out what QEMU can do: then QEMU runs unchanged. For
-a domain libdcm gets the configuration that the hook has written (user_session.py), in a file named
-by the domain's UUID, the only part of the domain's XML that libvirt gives to QEMU and to the hook.
+dcm-qemu becomes QEMU by execve(), so libvirt keeps its process, its descriptors and its exit
+status. libvirt also starts it without a domain, to find out what QEMU can do: then QEMU runs
+unchanged. For a domain, libdcm gets the configuration that the hook has written (user_session.py).
+Its file is named by the domain's UUID, because both QEMU and the hook get this UUID from libvirt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QEMU = "qemu-system-x86_64"
 
 
 def find_qemu() -> Path:
-    """The path of QEMU, the same for all domains: without a domain none could be chosen."""
+    """The path of QEMU: one for all domains, as libvirt also starts dcm-qemu without a domain."""
     found = shutil.which(QEMU, path=f"/usr/bin:/usr/local/bin:{os.environ.get('PATH', '')}")
     if found is None:
         raise DcmError(f"{QEMU} is not installed: apt install qemu-system-x86")
@@ -42,7 +42,7 @@ def _uuid(args: list[str]) -> str | None:
 
 
 def paged(args: list[str], uuid: str) -> dict[str, str]:
-    """The variables for QEMU's environment; DcmError if its arguments rule paging out."""
+    """The variables to add to QEMU's environment; DcmError if its arguments prevent paging."""
     found = qemu.inspect(args)
     if found.problems:
         raise DcmError(found.problems[0])
@@ -57,14 +57,14 @@ def paged(args: list[str], uuid: str) -> dict[str, str]:
 
 
 def main(argv: list[str]) -> int:
-    """Execute QEMU, or print one line that says why not."""
+    """Execute QEMU, or print one line with the reason why it can't be."""
     try:
         program = find_qemu()
         env = inherited()
         uuid = _uuid(argv[1:])
         if uuid is not None:
             env |= paged(argv[1:], uuid)
-        # Python ignores these signals, and execve() would keep them ignored.
+        # Python ignores these signals, and execve() would pass that on to QEMU.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.execve(program, [str(program), *argv[1:]], env)

@@ -2,12 +2,13 @@
 """The qemu hook of libvirt: one call for each phase of a domain's life.
 
 The phases are in system_session.py (qemu:///system, kernel pager) and in user_session.py
-(qemu:///session, libdcm); the domain's XML says which it is. Migration is refused: it is not
-supported yet.
+(qemu:///session, libdcm); the domain's XML says which of them to use. Migration is refused: it is
+not supported yet.
 
-What is done is written down for each domain (record.py), and each phase can be run again or left
-out: libvirt may have been killed at any point. All waits of one call together are bounded. The hook
-never calls libvirt: libvirt waits for it.
+Each phase writes down for the domain what it has done (record.py). Each can be run twice, and each
+works if an earlier one did not run, because libvirt may have been killed at any point. The total
+time that one call waits is bounded. The hook never calls libvirt, which would be a deadlock:
+libvirt waits for the hook.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dcmctl.libvirt import domain, system_session
 from dcmctl.libvirt.xmltree import Element
 
 ALL_MAX = 40  # seconds for one phase
-# Operations that libvirt gives up if the hook fails.
+# If the hook fails in one of these operations, libvirt gives the operation up.
 REFUSING = ("prepare", "start", "started", "migrate", "restore")
 
 
@@ -31,7 +32,7 @@ class _TooLong(Exception):
 
 
 def _module(root: Element) -> Any:
-    """The module of the domain's pager, even if the rest of <dcm:memory> is wrong."""
+    """The module with the phases of the domain's pager; works with a wrong <dcm:memory> too."""
     if all(e.attributes.get("pager") != "user" for e in root.all("metadata", domain.MEMORY)):
         return system_session
     from dcmctl.libvirt import user_session  # most hosts never load it
@@ -44,7 +45,7 @@ def _on_alarm(*_: Any) -> None:
 
 
 def main(argv: list[str], data: bytes) -> int:
-    """One call by libvirt for a domain with <dcm:memory>; returns the exit status."""
+    """Serve one call by libvirt for a domain with <dcm:memory>; return the exit status."""
     operation, phase = (argv + ["", "", ""])[2:4] if len(argv) > 2 else ("", "")
     syslog.openlog("kvm-dcm-hook")
     signal.signal(signal.SIGALRM, _on_alarm)

@@ -29,6 +29,6 @@ def setting(name: str) -> str | None:
 
 
 def ram_folder() -> Path:
-    """The folder in which libvirt makes one for each VM whose memory is a file."""
+    """The folder in which libvirt makes a folder for each VM whose memory is a file."""
     given = setting("memory_backing_dir")
     return Path(given) / "libvirt" / "qemu" if given else DEFAULT_RAM

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The hook's record of each domain: a JSON file named by its UUID, until the domain is released."""
+"""The hook's record of each domain: a JSON file named by its UUID; it lasts until release."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_folder() -> Path:
 
 
 def write_down(uuid: str, name: str, phase: str, path: Path, memory: Memory, size: int) -> None:
-    """Write the record of a domain, whole or not at all."""
+    """Write the record of a domain to a new file, and rename it to the old one's name."""
     folder = make_folder()
     record = {
         "name": name,

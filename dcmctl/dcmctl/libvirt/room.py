@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whether donors have room for all of a VM's memory, before it starts.
 
-The VM's pager tells how many slabs donors would lend. A file with fewer slabs than extents may
-still ask for the rest, so these slabs are promised to it, and not free for another file.
+The VM's pager knows how many slabs each donor would lend. A file that has fewer slabs than its
+extents need will ask for the others later, so these slabs count as promised to it: they are not
+free for another file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ HOSTD_CONF = Path("/etc/kvm-dcm/hostd.conf")
 
 
 def _others(files: list[HostFile], mine: HostFile) -> int:
-    """Slabs that other files may still ask for, of donors that this file uses too."""
+    """Slabs that other files with a donor in common with this file may still ask for."""
     donors = {donor.name for donor in mine.donors}
     return sum(
         file.outstanding
@@ -28,12 +29,15 @@ def _others(files: list[HostFile], mine: HostFile) -> int:
 
 
 def _apart(file: HostFile, up: list[HostDonor]) -> int:
-    """Slabs that these donors have for the file: of each extent a donor gives one at most."""
+    """Slabs that the file can get from these donors: at most one for each extent from a donor."""
     return sum(min(donor.slabs_free, max(0, file.extents - donor.slabs)) for donor in up)
 
 
 def _room(file: HostFile, up: list[HostDonor], promised: int) -> bool:
-    """Whether these donors have room for the file, and those of files for its share."""
+    """Whether the donors have room for all slabs of the file, those that must be on disk included.
+
+    `promised`: slabs that other files may still ask for.
+    """
     files = [donor for donor in up if donor.medium == "file"]
     return (
         sum(donor.slabs_free for donor in up) - promised >= file.outstanding

@@ -5,11 +5,11 @@
                donors for it, and refuses the start if they have no room for all of it
     start      puts a symlink to the file where libvirt tells QEMU to find the guest's memory
     started    checks that QEMU opened this file, and made no other
-    release    removes the file; its last user's end gives the memory back to donors
-    reconnect  libvirt has started again: writes down what is found. Never fails: libvirt would end
-               the VM
+    release    removes the file; when its last user closes it, donors get their memory back
+    reconnect  libvirt has started again: writes the record of a running domain. Never fails, as
+               libvirt would end the VM
 
-restore is libvirt's alone: QEMU writes the saved memory into the file.
+The hook does nothing for libvirt's restore phase: QEMU writes the saved memory into the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dcmctl.pager import dcmfs, hostd
 LOCK_MAX = 20.0
 DONORS_MAX = 10.0  # until dcm-hostd has sessions with the file's donors
 ASK_MAX = 10.0  # dcm-hostd may be resolving donors' names
-GONE_MAX = 5.0  # until dcm-hostd has let go of a file of an earlier run
+GONE_MAX = 5.0  # until dcm-hostd no longer serves a file of an earlier run
 RAM_NAME = "pc.ram"  # QEMU's name for the memory of a PC
 
 
@@ -43,7 +43,7 @@ def _log(text: str) -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """A lock, so that two VMs that start together are not promised the same slabs."""
+    """Hold a lock, so that two VMs that start at the same time don't count on the same slabs."""
     deadline = time.monotonic() + LOCK_MAX
     fd = os.open(record.make_folder() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -78,7 +78,7 @@ def _mount_folder() -> Path:
 
 
 def _remove_earlier(path: Path) -> None:
-    """Remove the file of an earlier run that was not released, unless it is in use."""
+    """Remove the file of an earlier run for which release did not run; refuse if it is in use."""
     if not path.exists():
         return
     deadline = time.monotonic() + GONE_MAX
@@ -127,7 +127,7 @@ def prepare(root: Element, memory: Memory) -> None:
         raise DcmError(why)
     path = dcmfs.path_of(_mount_folder().parent, uuid)
     with _one_at_a_time():
-        hostd.ask(ASK_MAX)  # fails before anything is made
+        hostd.ask(ASK_MAX)  # if it does not answer, fail before anything is made
         _remove_earlier(path)
         try:
             hostd.choose(path, memory.chosen, memory.redundancy, memory.seal)

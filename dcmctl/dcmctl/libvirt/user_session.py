@@ -9,8 +9,8 @@ libvirt starts dcm-qemu in QEMU's place (emulator.py); dcm-qemu starts QEMU with
     release    removes the configuration
     reconnect  writes down that the domain runs
 
-libvirt, the hook and QEMU do not have the environment of the user's shell, so their files are in
-top(), which does not depend on it.
+libvirt, the hook and QEMU don't have the environment of the user's shell, so their files are in
+the folder top(), which does not depend on that environment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PAGER_MAX = 20.0  # until the pager answers and has sessions with donors
 
 
 def top() -> Path:
-    """The runtime folder, without variables that only the user's shell has."""
+    """The runtime folder, found without the environment, which only the user's shell may have."""
     return vmsock.runtime_dir({})
 
 
@@ -67,11 +67,11 @@ def find_emulator() -> Path:
     return path
 
 
-# ---- what QEMU is started with ----
+# ---- libdcm's configuration for QEMU ----
 
 
 def settings_of(root: Element, memory: Memory) -> Settings:
-    """libdcm's configuration for this domain; DcmError if host.conf lacks something."""
+    """libdcm's configuration for this domain; DcmError if host.conf lacks a needed setting."""
     conf = settings.HOST_CONF
     if not conf.is_file():
         raise DcmError(f"{conf} is missing: write it, with donors and a key file")
@@ -91,13 +91,13 @@ def settings_of(root: Element, memory: Memory) -> Settings:
         seal=memory.seal == "yes" if memory.seal else host.seal,
         tenant=keyfile.pick_tenant(host.keys, host.tenant),
         donors=donors,
-        # That file may get donors that this domain may not use.
+        # `dcmctl discover` may write donors to that file that this domain must not use.
         donors_file=None if memory.chosen else host.donors_file,
     )
 
 
 def check_donors(donors: tuple[Donor, ...], memory: Memory) -> None:
-    """Each named donor, one of each named group, and one donor at all must answer."""
+    """Check that each named donor, a donor of each named group, and at least one donor answers."""
     why = preflight.probe(donors)
     for donor in donors:
         if donor.name in memory.donors and why[donor.name] is not None:
@@ -122,7 +122,7 @@ def _write_down(root: Element, memory: Memory, phase: str) -> None:
 
 
 def is_the_systems() -> bool:
-    """Whether root's libvirt runs the hook; all VMs of root can have the kernel pager."""
+    """Whether root's libvirt runs the hook: this pager is refused then, as root has the other."""
     return os.geteuid() == 0
 
 
@@ -149,7 +149,7 @@ def prepare(root: Element, memory: Memory) -> None:
 
 
 def _write_conf(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file under another name, then rename it to `path`."""
     new = path.with_suffix(f".{os.getpid()}")
     new.unlink(missing_ok=True)
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -163,7 +163,7 @@ def _status(vm: vmsock.Vm) -> Status:
 
 
 def _seen(status: Status, path: Path, size: int) -> HostFile:
-    """The donors that the pager reports, in the form in which dcm-hostd reports them."""
+    """The donors in libdcm's status, in the form of dcm-hostd's status (for room.py)."""
     slab = max((d.slab_bytes for d in status.donors), default=0)
     groups = {d.name: d.group or "" for d in settings.load(settings.HOST_CONF).donors}
     donors = tuple(
@@ -179,7 +179,7 @@ def _seen(status: Status, path: Path, size: int) -> HostFile:
         )
         for d in status.donors
     )
-    # Slabs for RAM only, not for QEMU's own memory. Without a donor the slab size is not known.
+    # Count slabs for RAM only, not for QEMU's own memory. Without donors, the slab size is unknown.
     extents = -(-size // slab) if slab else 1
     slabs = status.extents["mapped"] if status.copies == 1 else sum(d.slabs for d in donors)
     return HostFile(
@@ -225,12 +225,12 @@ PHASES: dict[tuple[str, str], Callable[[Element, Memory], None]] = {
 }
 
 
-# ---- a domain that runs ----
+# ---- running domains ----
 
 
 @dataclass(frozen=True)
 class Live:
-    """The pager's figures of a running domain, in bytes; the kernel pager knows no donors."""
+    """The pager's figures for a running domain, in bytes."""
 
     budget: int
     direct: int
@@ -240,7 +240,7 @@ class Live:
 
 
 def live(root: Element) -> Live | None:
-    """None if the domain does not run under libdcm, or is another user's."""
+    """Ask the pager of a domain; None if it does not run under libdcm, or is another user's."""
     try:
         status = _status(vmsock.Vm(vm_name(root), socket_path(root)))
     except (DcmError, OSError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl vm`: domains of libvirt whose memory is on donors.
 
-To change a domain, dcmctl defines it again with a few elements more or fewer (domain.py), and reads
-the result: if anything else has changed, it puts the domain back as it was (connection.py).
+To change a domain, dcmctl adds or removes a few elements of its XML (domain.py), defines it again,
+and reads it back: if anything else has changed, dcmctl defines the old XML again (connection.py).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _emulator(pager: str) -> str:
 
 
 def _check_program(wanted: bytes) -> None:
-    """Refuse a domain made for another QEMU than the one that dcm-qemu starts."""
+    """Refuse a domain whose <emulator> was another QEMU than the one that dcm-qemu starts."""
     memory = memory_in(wanted)
     program = emulator.find_qemu()
     had = memory.emulator if memory is not None else ""
@@ -219,7 +219,7 @@ def cmd_redundancy(args: Args) -> int:
 
 
 def _risks(dom: Any, memory: Memory) -> str:
-    """The state of a running domain's copies. For a domain under libdcm dcmctl status has it."""
+    """The state of a running domain's copies, for the kernel pager; else see dcmctl status."""
     file: hostd.HostFile | None = None
     if memory.pager == "kernel" and dom.isActive():
         with contextlib.suppress(DcmError):
@@ -237,7 +237,7 @@ def _risks(dom: Any, memory: Memory) -> str:
 
 
 def _set_live_redundancy(host: Host, dom: Any, memory: Memory, value: str) -> str | None:
-    """Change a running domain; None if it was started before it was enabled."""
+    """Set the redundancy of a running domain; None if it was started before vm enable."""
     root = _root(host, dom)
     if memory.pager == "user":
         if user_session.live(root) is None:
@@ -255,7 +255,7 @@ def _root(host: Host, dom: Any) -> Any:
 
 
 def _set_live(host: Host, dom: Any, memory: Memory, size: int) -> None:
-    """Set the budget of a running domain, unless it was started before it was enabled."""
+    """Set the budget of a running domain, unless it was started before vm enable."""
     if memory.pager == "user":
         root = _root(host, dom)
         if user_session.live(root) is not None:
@@ -280,7 +280,7 @@ def _path(dom: Any) -> Path:
 
 
 def _live(host: Host, dom: Any, memory: Memory) -> user_session.Live | None:
-    """The memory of a running domain; None if it does not run, or its pager does not answer."""
+    """The pager's figures for a domain; None if it doesn't run or its pager doesn't answer."""
     if not dom.isActive():
         return None
     if memory.pager == "user":
@@ -321,7 +321,7 @@ def cmd_list(args: Args) -> int:
 
 
 def _entry(host: Host, dom: Any, files: list[hostd.HostFile]) -> dict[str, Any] | None:
-    """One domain of the list; None if its memory is not on donors. Unknown values are None."""
+    """The list's entry for a domain; None if its memory is not on donors. Unknown values: None."""
     with said_by_libvirt():
         name, state = dom.name(), STATES.get(dom.state()[0], "?")
     entry: dict[str, Any] = {"name": name, "state": state}

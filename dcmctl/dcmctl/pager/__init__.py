@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""This host's two pagers: what is configured for them, how they are asked, `dcmctl run`."""
+"""This host's two pagers: their configurations, requests to them, and `dcmctl run`."""

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which budget makes a VM only so much slower than with all of its memory direct.
+"""Find the smallest budget with which a VM is at most a given share slower than all direct.
 
-A larger one than now, or the smallest that is still enough.
-
-Slower by: the time that its accesses waited, over the CPU time that its own threads ran. All of it
-is measured over an interval. With a larger budget, the waits shrink as the fetches do (away.py):
-faults without a fetch, like the first write to a page that came back clean, come of evictions too.
-Only the share of faults on pages that were never there stays. With a smaller budget they grow, as
-a sample of pages says (reuse.py). Waiting for a CPU is in neither.
+The slowdown is the time that the VM's accesses waited, divided by the CPU time of its own threads,
+both measured over an interval. For a larger budget, the time waited is scaled by the forecast of
+fetches in away.py: faults without a fetch, such as the first write to a page that was fetched
+clean, are caused by evictions too, so they shrink with the fetches. Only the time for pages that
+were never written before stays the same. For a smaller budget, the time is scaled by the forecast
+from a sample of pages (reuse.py). The time that threads wait for a CPU is not included.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from dcmctl.pager.away import Away
 from dcmctl.pager.reuse import Reuse
 from dcmctl.pager.why import Waits
 
-STEPS = 16  # budgets looked at, to the next doubling
-LARGEST = 8  # times the present budget
+STEPS = 16  # the step between budgets tried is 1/STEPS of the present budget
+LARGEST = 8  # the largest budget tried, in present budgets
 
 
 @dataclass(frozen=True)
@@ -27,12 +26,12 @@ class Cost:
     """The time that a VM's faults cost in an interval."""
 
     budget_pages: int
-    back_ns: float  # that accesses waited for pages that had left
-    new_ns: float  # for new pages
+    back_ns: float  # time that accesses waited, except for new pages
+    new_ns: float  # time that accesses waited for new pages
     ran_ns: int  # CPU time of its threads, without the pager's
     away: Away
     reuse: Reuse | None = None
-    fetched: float = 0.0  # pages, and used
+    fetched: float = 0.0  # pages that were fetched and then used
 
     @classmethod
     def of(
@@ -46,14 +45,14 @@ class Cost:
         reuse: Reuse | None = None,
         fetched: float = 0.0,
     ) -> Cost:
-        """This host's own work is shared out evenly among faults."""
+        """Split the time waited; each fault is taken to need the same work on this host."""
         new = waits.ns["here"] * zero / faults if faults else 0.0
         return cls(budget_pages, waits.total - new, new, ran_ns, away, reuse, fetched)
 
     def slower(self, pages: int | None = None) -> float | None:
-        """By which share it is slower than all direct, now or with so large a budget.
+        """The slowdown against all memory direct: now, or with a budget of `pages`.
 
-        None if that is not known.
+        0.1 is 10 % slower; None: not known.
         """
         still: float | None = 1.0
         if pages is not None and pages > self.budget_pages:
@@ -66,9 +65,10 @@ class Cost:
         return (self.back_ns * still + self.new_ns) / self.ran_ns
 
     def budget_for(self, share: float, smallest: int = 1) -> int | None:
-        """The smallest budget, in pages, for a slowdown of at most `share`; None: none is known.
+        """The smallest budget, in pages, with a slowdown of at most `share`; None: none is known.
 
-        At least `smallest`; the present one if it is enough and no smaller one is known to be.
+        A smaller budget than the present one is at least `smallest`. If none is known to be
+        enough, but the present one is, the present one is returned.
         """
         now = self.slower(self.budget_pages)
         if now is not None and now <= share:

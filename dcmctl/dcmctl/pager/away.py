@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a larger budget would save, from how long fetched pages had been away.
+"""Forecast how many fetches a larger budget would save.
 
-The core notes when each page is evicted. When an access fetches pages, the core counts how many
-pages had been evicted since they were (`struct dcm_lane`, away). Of the pages that the last n
-evictions took, those that did not come back are the ones that a larger budget would still hold. If
-a share F(s) of evicted pages comes back before s more are evicted, these are the integral of
-1 - F(s) from 0 to n. So a budget that is larger by that many pages saves the fetches of all pages
-that come back within n evictions.
+The core notes when each page is evicted. When an access fetches pages, the core counts them by the
+number of pages that were evicted between their own eviction and the fetch (`struct dcm_lane`,
+away). Look at the pages of the last n evictions: a larger budget would still hold those of them
+that were not fetched again. If a share F(s) of evicted pages is fetched again before s more pages
+are evicted, their number is the integral of 1 - F(s) from 0 to n. So a budget larger by this number
+of pages saves the fetches of all pages that come back within n evictions.
 
-For LRU this is exact, as the pages that were evicted, in this order, continue the list of those
-that are here. It costs nothing: each fetch is counted, no page is sampled. It says nothing of a
-smaller budget, as a pager does not see accesses to pages that are here.
+For LRU the forecast is exact, because the evicted pages, in the order of eviction, continue the LRU
+list of the resident pages. It costs nothing: fetches are counted anyway. There is no such forecast
+for a smaller budget, because a pager doesn't see accesses to resident pages (see reuse.py).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dcmctl.lib.errors import DcmError
 from dcmctl.pager.status import Fields
 
 BUCKETS_MAX = 512
-ENOUGH = 1000  # fetched pages that a forecast is made from
+ENOUGH = 1000  # a forecast needs at least this number of fetched pages
 
 
 def bucket_width(floor: int) -> int:
-    """Of a bucket of the core's histograms: eight an octave (core/hist.h)."""
+    """The width of the bucket that begins at `floor`: eight buckets an octave (core/hist.h)."""
     return 1 if floor < 16 else 1 << (floor.bit_length() - 4)
 
 
 def histogram(rows: object, name: str) -> dict[int, int]:
-    """The rows [floor, count] of a status answer, checked."""
+    """Check the rows [floor, count] of a status answer, and return them as a dict."""
     rows = rows or []
     if not isinstance(rows, list) or len(rows) > BUCKETS_MAX:
         raise DcmError(f"{name} is not a short list")
@@ -49,19 +49,19 @@ def histogram(rows: object, name: str) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Away:
-    """Fetched pages by how many pages were evicted since they were."""
+    """Fetched pages, by the number of pages evicted between their eviction and their fetch."""
 
     evicted: int
     fetched: dict[int, int]
 
     @classmethod
     def of_status(cls, status: Fields) -> Away:
-        """From libdcm's status answer."""
+        """Read them from libdcm's status answer."""
         return cls(status.number("evicted_pages"), histogram(status.raw("away"), "away"))
 
     @classmethod
     def of_stats(cls, stats: Mapping[str, int]) -> Away:
-        """From the statistics of a dcmfs file (dcmfs.stats())."""
+        """Read them from the statistics of a dcmfs file (dcmfs.stats())."""
         rows = {key.split()[1]: n for key, n in stats.items() if key.startswith("away ")}
         return cls(
             stats.get("evicted_pages", 0),
@@ -74,9 +74,9 @@ class Away:
         return Away(self.evicted - old.evicted, {f: n for f, n in fetched.items() if n > 0})
 
     def still_fetched(self, more_pages: int) -> float | None:
-        """The share of fetched pages that would be fetched if the budget were so much larger.
+        """The share of these fetches that a budget larger by `more_pages` would still need.
 
-        None if too little was fetched to tell.
+        None if there were too few fetches for a forecast.
         """
         total = sum(self.fetched.values())
         if total < ENOUGH or self.evicted <= 0:

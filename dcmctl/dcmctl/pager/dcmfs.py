@@ -20,7 +20,7 @@ VERSION = 7
 FOLDER = "libvirt"  # on the mount; the hook makes and removes the files in it
 
 _INFO = struct.Struct("=II12Q24x")
-_SEALED = 1  # of its flags
+_SEALED = 1  # a flag in struct dcmfs_info
 
 
 def _ioc(direction: int, number: int, size: int) -> int:
@@ -41,13 +41,13 @@ class Info:
     budget: int
     min_budget: int
     direct: int
-    wanted: int  # extents
+    wanted: int  # extents that wait for a slab
     lost: int
     sealed: bool  # pages are encrypted before they leave
 
 
 def is_loaded() -> bool:
-    """Whether the kernel has dcmfs now, without mount(8), which would load the module."""
+    """Whether the kernel has dcmfs now; unlike mount(8), this does not load the module."""
     return any(line.split()[-1:] == ["dcmfs"] for line in FILESYSTEMS.read_text().splitlines())
 
 
@@ -57,7 +57,7 @@ def mounts() -> list[Path]:
     for line in MOUNTS.read_text(errors="surrogateescape").splitlines():
         words = line.split(" ")
         if len(words) > 2 and words[2] == "dcmfs":
-            # A blank is written as \\040.
+            # The kernel writes a blank as \\040.
             text = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), words[1])
             path = Path(text)
             if path not in found:
@@ -83,12 +83,12 @@ def the_mount() -> Path:
 
 
 def path_of(mount: Path, uuid: str) -> Path:
-    """The file of one domain. Its AppArmor profile has this name too, and allows no other."""
+    """The path of a domain's file. The domain's AppArmor profile allows only this path."""
     return mount / FOLDER / f"libvirt-{uuid}"
 
 
 def info(path: Path | int) -> Info:
-    """The kernel's figures of a file (DCMFS_IOC_INFO), which must have a size."""
+    """Read a file's struct dcmfs_info (DCMFS_IOC_INFO). The file must not be empty."""
     fd = path if isinstance(path, int) else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = bytearray(_INFO.size)
@@ -117,9 +117,9 @@ def info(path: Path | int) -> Info:
 
 
 def stats(path: Path) -> dict[str, int]:
-    """The counters of a file, from debugfs, which only root may read.
+    """Read the counters of a file from debugfs, which only root may read.
 
-    Counters have the core's names; latencies are "latency fault p50" and so on, in ns.
+    Counters have the core's names; latencies are named like "latency fault p50", in ns.
     """
     at = path.stat()
     name = f"{os.major(at.st_dev)}:{os.minor(at.st_dev)}-{at.st_ino}"

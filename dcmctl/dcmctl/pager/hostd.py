@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""dcm-hostd: ask for the dcmfs files that it serves and their donors; tell it of changes."""
+"""Requests to dcm-hostd: list the dcmfs files that it serves, and their donors; change them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dcmctl.pager.settings import REDUNDANCY
 from dcmctl.pager.status import Fields, Told, orphans_said, read_together, trouble
 
 SOCKET = Path("/run/dcm-hostd/status.sock")
-ANSWER_MAX = 64 << 20  # 1024 files with 64 donors
+ANSWER_MAX = 64 << 20  # enough for 1024 files with 64 donors each
 FILES_MAX = 1024
 TIMEOUT = 3.0
-CHANGE_MAX = 15.0  # dcm-hostd looks names of donors up first
+CHANGE_MAX = 15.0  # dcm-hostd resolves donors' names first
 
 
 @dataclass(frozen=True)
 class HostDonor:
-    """A donor as the session of one file sees it."""
+    """A donor, as dcm-hostd's session for one file sees it."""
 
     name: str
     address: str
@@ -41,15 +41,15 @@ class HostDonor:
     slabs_used: int = 0  # that the donor has lent to all tenants
     group: str = ""
     silent_ms: int = 0  # since the last message on its control connection
-    patience_ms: int = 0  # the donor is given up after so long a silence
-    alone_bytes: int = 0  # at most so much is lost if only this donor dies
-    orphans: int = 0  # slabs that outlived it, and are mapped on this host
-    orphans_waiting: int = 0  # those that no other donor has room for
-    told: Told | None = None  # what it says about itself
+    patience_ms: int = 0  # a silence of this length makes the donor lost
+    alone_bytes: int = 0  # upper bound of the loss if only this donor dies
+    orphans: int = 0  # slabs of the ended donor that are still mapped on this host
+    orphans_waiting: int = 0  # orphans that no other donor has room for
+    told: Told | None = None  # the donor's own figures
 
     @property
     def trouble(self) -> str:
-        """The reason why the donor is not up, and what outlived it; "" if it is up."""
+        """The reason why the donor is not up, and its orphans; "" if there is nothing to say."""
         orphans = orphans_said(self.orphans, self.orphans_waiting)
         return trouble(self.state, self.why, self.silent_ms, self.patience_ms, orphans)
 
@@ -69,8 +69,8 @@ class HostFile:
     slabs_lost: int = 0
     choice: bool = False  # the file may use only `donors`, not all that dcm-hostd has
     redundancy: str = "none"
-    copies: int = 1  # slabs that an extent is to have, each on another donor
-    exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
+    copies: int = 1  # configured number of slabs of an extent, each on another donor
+    exposed_bytes: int = 0  # if copies > 1: extents with a slab too few or a page not in each
     lag_bytes: int = 0  # as Status.lag_bytes
     seal: bool = False  # its pages are encrypted before they leave
     together: dict[str, int] = field(default_factory=dict)  # as Status.together
@@ -82,7 +82,7 @@ class HostFile:
 
     @property
     def outstanding_files(self) -> int:
-        """The number of these that are to be on donors of files."""
+        """The number of these slabs that must be on donors that lend files."""
         have = sum(donor.slabs for donor in self.donors if donor.medium == "file")
         return max(0, self.extents * REDUNDANCY.get(self.redundancy, (1, 0))[1] - have)
 
@@ -92,10 +92,10 @@ def socket_path() -> Path:
 
 
 def choose(file: Path, chosen: tuple[str, ...], redundancy: str = "", seal: str = "") -> None:
-    """Write down for dcm-hostd which donors and @groups a new file may use; (): all donors.
+    """Write the file that tells dcm-hostd which donors and @groups a new dcmfs file may use.
 
-    `redundancy`: on how many donors each page is; `seal`: yes or no, whether pages are encrypted
-    before they leave; "": what hostd.conf says.
+    `chosen`: () for all donors. `redundancy`: on how many donors each page is. `seal`: "yes" or
+    "no", whether pages are encrypted before they leave. "" for either: what hostd.conf says.
     """
     choice = socket_path().parent / "donors" / f"{file.name}.donors"
     given = [f"{key} = {v}" for key, v in (("redundancy", redundancy), ("seal", seal)) if v]
@@ -122,7 +122,7 @@ def _read(sock: socket.socket, deadline: float) -> bytes:
 
 
 def _exchange(path: Path, deadline: float) -> bytes:
-    """Read one answer. dcm-hostd closes connections above its limit without one: try again."""
+    """Read one answer. If dcm-hostd has too many connections, it closes this one: try again."""
     while True:
         with connect_unix(str(path), max(0.01, deadline - time.monotonic())) as sock:
             data = _read(sock, deadline)
@@ -213,7 +213,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
 def reread(pid: int) -> None:
     """Make dcm-hostd read its list of donors again."""
     try:
-        # The process may have ended, and its number have gone to another.
+        # The process may have ended, and another may have its number: check the pidfd's process.
         fd = os.pidfd_open(pid)
         try:
             if Path(f"/proc/{pid}/comm").read_text().strip() != "dcm-hostd":
@@ -226,9 +226,9 @@ def reread(pid: int) -> None:
 
 
 def set_redundancy(path: Path, chosen: tuple[str, ...], redundancy: str, seal: str) -> None:
-    """Change on how many donors a served file has each page.
+    """Change on how many donors each page of a served file is.
 
-    `chosen`, `seal`: as they were given to choose().
+    `chosen`, `seal`: the values that were given to choose().
     """
     pid, files = look()
     file = file_at(files, path)
@@ -252,5 +252,5 @@ def set_redundancy(path: Path, chosen: tuple[str, ...], redundancy: str, seal: s
 
 
 def file_at(files: list[HostFile], path: Path) -> HostFile | None:
-    """The newest file of this path; a removed one may still be served until its last close."""
+    """The newest file with this path: a removed one may still be served until its last close."""
     return next((f for f in files if f.path == str(path)), None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Checks before a program is started: can libdcm page it, and do its donors answer?
 
-Each check tries the thing itself: it calls userfaultfd, reads the program's ELF header, connects to
+Each check uses the real thing: it calls userfaultfd, reads the program's ELF header, connects to
 each donor.
 """
 
@@ -44,7 +44,7 @@ _PT_INTERP = 3
 
 
 def _try_syscall() -> int:
-    """0 if userfaultfd(2) gives a descriptor that handles the kernel's faults too, else errno."""
+    """0 if userfaultfd(2) gives a descriptor that handles faults in kernel mode too, else errno."""
     number = _NR_USERFAULTFD.get(platform.machine())
     if number is None:
         return errno.ENOSYS
@@ -57,7 +57,7 @@ def _try_syscall() -> int:
 
 
 def _try_device() -> int:
-    """0 if /dev/userfaultfd (Linux 6.1) gives such a descriptor, else errno."""
+    """0 if /dev/userfaultfd (since Linux 6.1) gives such a descriptor, else errno."""
     try:
         fd = os.open(_UFFD_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as exc:
@@ -72,7 +72,7 @@ def _try_device() -> int:
 
 
 def check_userfaultfd() -> None:
-    """Refuse without permission to handle faults of system calls; name the ways to get it."""
+    """Raise DcmError, with ways to allow it, unless faults in kernel mode can be handled."""
     by_call = _try_syscall()
     if not by_call or not _try_device():
         return
@@ -100,7 +100,7 @@ def check_userfaultfd() -> None:
 
 
 def find_preload() -> Path:
-    """The path of the shim. LD_PRELOAD is split at blanks and colons: it may have neither."""
+    """The path of the shim. It must have no blank or colon, at which LD_PRELOAD is split."""
     given = os.environ.get("DCM_LIBDIR")
     dirs = [Path(os.path.abspath(given))] if given else installation.library_dirs()
     for directory in dirs:
@@ -117,7 +117,7 @@ def find_preload() -> Path:
 
 
 def find_jemalloc() -> Path:
-    """The path of jemalloc, which puts malloc'ed memory into large mappings."""
+    """The path of jemalloc, with which malloc() uses large mappings, which can be paged."""
     arch = installation.multiarch()
     for directory in (
         f"/usr/lib/{arch}",
@@ -159,7 +159,7 @@ def _interpreter(first_line: bytes) -> str | None:
 
 
 def check_preloadable(program: Path, depth: int = 4) -> None:
-    """Refuse a program that the dynamic loader would start without the shim."""
+    """Refuse a program that would run without the shim: setuid or static, for example."""
     try:
         info = program.stat()
         with program.open("rb") as file:
@@ -220,8 +220,8 @@ def probe(donors: Iterable[Donor], timeout: float = PROBE_TIMEOUT) -> dict[str, 
     if not todo:
         return {}
     with ThreadPoolExecutor(max_workers=min(16, len(todo))) as pool:
-        # A joined thread may live a moment longer. Signals are blocked in it, so that it
-        # cannot take one for which run.py is going to wait.
+        # A thread may exist for a moment after it was joined. Signals are blocked in these threads,
+        # so that none of them takes a signal that run.py is going to wait for.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             answers = pool.map(lambda donor: donor.address.probe(timeout), todo)

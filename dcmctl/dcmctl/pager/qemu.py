@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Guest RAM on a QEMU command line: its size, options with which it cannot be paged, the balloon.
+"""Inspect a QEMU command line: the size of guest RAM, options that prevent paging, the balloon.
 
-libdcm pages guest RAM that is private anonymous memory of the QEMU process and is not pinned. An
-option that makes it anything else is refused before QEMU starts: later there would be a guest whose
-RAM is not paged, or one above its budget, and no message.
+libdcm pages guest RAM that is private anonymous memory of the QEMU process and is not pinned.
+Options that make it anything else are refused before QEMU starts. Otherwise the guest would run
+without paging, or above its budget, and without a message.
 
-By a balloon with free page reporting the guest tells QEMU of memory that it has freed. QEMU
-discards this memory, so the pager does not write it to donors.
+Through a balloon with free page reporting, the guest reports to QEMU the memory that it has freed.
+QEMU discards this memory, so the pager does not write it to donors.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ON = ("on", "yes", "true", "y")
 _BALLOON = re.compile(r"virtio-balloon(-pci(-(non-)?transitional)?|-device|-ccw)?")
 _REPORTING = "free-page-reporting"
 _GLOBAL = re.compile(r"([^.,=]+)\.([^,=]+)=(.*)", re.DOTALL)
-# QEMU gives this slot of a pc or q35 to another device only when 25 others are in use, so a balloon
-# in it moves no other device.
+# The PCI slot for the balloon that dcmctl adds. On machines pc and q35, QEMU gives this slot to
+# another device only when 25 others are in use, so the balloon moves no other device.
 _SLOT = "1e"
 _SLOT_TAKEN = re.compile(rf"addr\"?\s*[=:]\s*\"?(0x)?{_SLOT}\b", re.IGNORECASE)
 _PINNING = {
@@ -44,9 +44,9 @@ def is_qemu(program: str) -> bool:
 
 
 def split_options(text: str) -> list[tuple[str, str]]:
-    """The pairs of QEMU's `a,b=c,d=e,,f`; a word without '=' has the name ''.
+    """Split QEMU's `a,b=c,d=e,,f` into pairs; a word without '=' is a value with the name ''.
 
-    `,,` is a comma in a value. NUL stands for it here, as no argument contains a NUL.
+    `,,` is a comma in a value. It is replaced by NUL meanwhile, as no argument contains a NUL.
     """
     pairs: list[tuple[str, str]] = []
     for part in text.replace(",,", "\0").split(","):
@@ -58,7 +58,7 @@ def split_options(text: str) -> list[tuple[str, str]]:
 
 @dataclass
 class Inspection:
-    """The result of inspect(): RAM, name, and options that are refused or warned of."""
+    """The result of inspect(): RAM, name, options that are refused, and warnings."""
 
     ram: int | None = None
     name: str | None = None
@@ -66,7 +66,7 @@ class Inspection:
     warnings: list[str] = field(default_factory=list)
     machine: str = "pc"
     balloon: bool = False
-    reporting: str = ""  # free-page-reporting, if the arguments say
+    reporting: str = ""  # the value of free-page-reporting in the arguments
     readconfig: bool = False
 
 
@@ -273,7 +273,7 @@ class _Inspector:
 
 
 def _json_props(text: str) -> dict[str, str]:
-    """Members of an option in JSON that are no objects, as its comma syntax would have them."""
+    """The members of an option in JSON, except objects, as text like in the comma syntax."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -290,7 +290,7 @@ def _json_props(text: str) -> dict[str, str]:
 
 
 def _kind_and_props(text: str, key: str) -> tuple[str, dict[str, str]]:
-    """The kind that an option names, as `key` or by its first word alone, and its properties."""
+    """The kind that an option names (the value of `key`, or its first word), and its properties."""
     if text.startswith("{"):
         props = _json_props(text)
         return props.get(key, ""), props
@@ -307,11 +307,11 @@ def inspect(args: list[str]) -> Inspection:
 
 
 def report_free_pages(argv: list[str], found: Inspection) -> tuple[list[str], str | None]:
-    """The command line with free page reporting turned on where it says nothing of it.
+    """Turn free page reporting on, unless the command line sets it.
 
-    Also: why free memory is not reported, None if it is. A value of the command line's own comes
-    after ours, so QEMU takes it. With -readconfig a balloon may be in that file, and QEMU takes no
-    second one.
+    Return the new command line, and the reason why free memory is not reported (None if it is). A
+    value in the command line comes after the added one, so it takes precedence. With -readconfig no
+    balloon is added: that file may have one, and QEMU accepts only one.
     """
     why = None
     added = ["-global", f"virtio-balloon-device.{_REPORTING}=on"]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What any budget would give, from how far apart the touches of a sample of pages are.
+"""Forecast the fetches with any budget, from the reuse distances of a sample of pages.
 
-The core notes, for each touch of a page of its sample, how many other pages were touched since the
-last one (core/reuse.c). With LRU and a budget of c pages, touches farther apart than c need a
-fetch. LRU-3 is not LRU, and a part of the budget has pages that were fetched with others and are
-not used. So the present budget is as good as another for LRU, about the one with which LRU would
-miss what is measured now; any other budget is taken to be as good in proportion.
+For each touch of a sampled page, the core counts how many other pages were touched since that
+page's previous touch, its reuse distance (core/reuse.c). With LRU and a budget of c pages, touches
+with a distance over c need a fetch. The core's LRU-3 is not LRU, and some of the budget has pages
+that were fetched with others and are not used. So find the budget with which LRU would have about
+as many misses as were measured now. Its ratio to the present budget (worth()) is taken to be the
+same for every other budget.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from dcmctl.lib.errors import DcmError
 from dcmctl.pager.away import BUCKETS_MAX, bucket_width, histogram
 from dcmctl.pager.status import Fields
 
-ENOUGH = 200  # touches of the sample that a forecast is made from
-STEPS = 32  # of a budget, that are looked at
-RESTED_MAX_MS = 50  # of a time of which all touches are taken to be counted
-LOST_MAX = 0.99  # of the time: some work is done in the rest
-AHEAD = 0.5  # of the pages fetched ahead and used: as much as fits what was measured best
-NEAR = 0.25  # of the budget: nearer touches, and what goes wrong with them, are left out
-BLIND_MAX = 0.25  # of all pages: with more, too many touches may go unseen
+ENOUGH = 200  # a forecast needs at least this number of the sample's touches
+STEPS = 32  # worth() tries factors that are multiples of 1/STEPS
+RESTED_MAX_MS = 50  # if counting rested longer, worth() is not derived from the touches
+LOST_MAX = 0.99  # the largest share of the time that can be lost: some work is always done
+AHEAD = 0.5  # weight of a page fetched ahead and used; this value fits measurements best
+NEAR = 0.25  # no forecast for budgets below this share: such near touches are not all seen
+BLIND_MAX = 0.25  # no forecast if the touches of a larger share of pages may go unseen
 
 
 @dataclass(frozen=True)
 class Reuse:
-    """Touches by distance in pages; all figures but `watched` are scaled to all pages."""
+    """Touches by reuse distance in pages, scaled up from the sample to all pages."""
 
     watched: int  # pages in the sample
     pages: int
     blind: int  # of these, pages whose touches may go unseen
     unknown: int  # touches of pages whose last touch is not known
     touches: dict[int, int]
-    rested_ms: int = 0  # for how long no touches were counted
+    rested_ms: int = 0  # time in which no touches were counted
 
     @property
     def rested(self) -> bool:
@@ -44,7 +45,7 @@ class Reuse:
 
     @classmethod
     def of_status(cls, status: Fields) -> Reuse | None:
-        """From libdcm's status answer; None: a version that has no sample."""
+        """Read it from libdcm's status answer; None: that version takes no sample."""
         if "reuse" not in status:
             return None
         f = status.group("reuse")
@@ -59,7 +60,7 @@ class Reuse:
 
     @classmethod
     def of_stats(cls, stats: Mapping[str, int]) -> Reuse | None:
-        """From the statistics of a dcmfs file (dcmfs.stats())."""
+        """Read it from the statistics of a dcmfs file (dcmfs.stats())."""
         if "reuse_watched" not in stats:
             return None
         rows = {key.split()[1]: n for key, n in stats.items() if key.startswith("reuse ")}
@@ -87,7 +88,7 @@ class Reuse:
         )
 
     def beyond(self, pages: float) -> float:
-        """Touches at this distance or more: LRU's misses with so large a budget."""
+        """Touches at a distance of `pages` or more: LRU's misses with a budget of `pages`."""
         n = 0.0
         for floor, touches in self.touches.items():
             width = bucket_width(floor)
@@ -95,10 +96,10 @@ class Reuse:
         return n
 
     def worth(self, now: int, fetched: float) -> float:
-        """By which factor LRU's budget would be smaller, or larger, than the present one.
+        """The factor f for which LRU with a budget of f * `now` would miss `fetched` pages.
 
-        `fetched`: pages that were fetched, and used. Where the curve is flat that says little,
-        and a factor far from 1 has to be worth it.
+        `fetched`: pages that were fetched and used. Where the curve of misses is flat, many
+        factors fit, so one far from 1 is taken only if it fits clearly better.
         """
         if self.rested or fetched <= 0:
             return 1.0
@@ -110,9 +111,9 @@ class Reuse:
         return min((step / STEPS for step in range(STEPS // 2, STEPS + STEPS // 4 + 1)), key=off)
 
     def ratio(self, now: int, other: int, fetched: float = 0) -> float | None:
-        """Misses with another budget over those with the present one; None: not known.
+        """Misses with the budget `other`, divided by those with the budget `now`.
 
-        `fetched` as for worth(). Touches within NEAR of the present budget are not all seen.
+        None: not known. `fetched`: as for worth().
         """
         if not self.pages or self.blind > BLIND_MAX * self.pages or other < now * NEAR:
             return None
@@ -124,16 +125,16 @@ class Reuse:
 
 
 def rate(now: float, ratio: float, lost: float) -> float:
-    """Fetches a second, of `now`, when there are `ratio` times as many for the same work.
+    """Fetches a second if the same work needs `ratio` times as many fetches; `now`: at present.
 
-    `lost`: the share of the time that threads do not work now because of fetches. It grows or
-    shrinks with them.
+    `lost`: the share of the time that threads lose to fetches at present. The time that the same
+    work takes grows or shrinks with the fetches, so the rate changes by less than `ratio`.
     """
     return now * ratio / (1 + min(lost, LOST_MAX) * (ratio - 1))
 
 
 def fetched_used(old: Mapping[str, int], new: Mapping[str, int]) -> float:
-    """Pages that were fetched between two readings of a VM's counters, and used."""
+    """Pages that were fetched and used between two readings of a VM's counters."""
     names = ("FAULT_MISSING", "PREFETCHED", "PREFETCH_SEEN", "PREFETCH_HIT")
     missing, ahead, seen, hit = (new.get(n, 0) - old.get(n, 0) for n in names)
     return missing + ahead * AHEAD * (hit / seen if seen > 0 else 1.0)

@@ -2,10 +2,10 @@
 """`dcmctl run`: start a program under libdcm, wait for its end, remove its files.
 
 dcmctl remains as the parent, in the process group and session of the program, so that job control
-and the terminal's signals work as usual. dcmctl passes signals that it gets on to the program, and
-ends with the program's exit status, or by the signal that killed the program. dcmctl takes all
-signals synchronously by sigwaitinfo(), so that none can end it before the files are removed. If
-dcmctl is killed (SIGKILL), the kernel sends SIGTERM to the program, and the next dcmctl that lists
+and the terminal's signals work as usual. It passes the signals that it gets on to the program, and
+ends with the program's exit status, or by the signal that killed the program. It takes all signals
+synchronously by sigwaitinfo(), so that none can end it before the files are removed. If dcmctl
+itself is killed (SIGKILL), the kernel sends SIGTERM to the program, and the next dcmctl that lists
 VMs removes the files.
 """
 
@@ -42,10 +42,10 @@ _PASSED_ON = frozenset(
     }
 )
 _WAITED = _PASSED_ON | {signal.SIGCHLD}
-# Allocators map 1 MiB (Python) or 2 MiB (jemalloc) at a time. With libdcm's default, 16 MiB,
-# a Python program of 229 MB was not paged at all; with this it kept to 32 MiB.
+# libdcm pages mappings of at least this size. Allocators map 1 MiB (Python) or 2 MiB (jemalloc) at
+# a time, so with libdcm's default of 16 MiB most programs would not be paged at all.
 _PROGRAM_THRESHOLD = 1 << 20
-_SI_KERNEL = 0x80  # from the terminal: the program has it already
+_SI_KERNEL = 0x80  # the terminal sent it, to the program too
 _PR_SET_PDEATHSIG = 1
 
 
@@ -55,7 +55,7 @@ def warn(message: str) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions of `dcmctl run`, made before the program is started."""
+    """The decisions of `dcmctl run`, all of them made before the program is started."""
 
     settings: Settings
     name: str
@@ -72,13 +72,13 @@ class Plan:
 
 
 def environment(conf: Path, preload: list[str]) -> dict[str, str]:
-    """The variables that make libdcm page a program by `conf`, a file in the runtime folder."""
+    """The variables with which libdcm pages a program as configured in the file `conf`."""
     return {
         "DCM_CONFIG": str(conf),
         "DCM_RUNTIME_DIR": str(conf.parent.parent),
         "LD_PRELOAD": ":".join(preload),
-        # With lazy binding a fault thread would walk the loader's lists, which may lie in
-        # paged memory.
+        # With lazy binding, a fault thread would walk the loader's lists. If these are in paged
+        # memory, it would wait for itself.
         "LD_BIND_NOW": "1",
     }
 
@@ -95,7 +95,7 @@ def _default_name(argv: list[str], guest: str | None) -> str:
 
 
 def _preload(mode: str, malloc: str) -> list[str]:
-    """The parts of LD_PRELOAD: the shim, jemalloc, then those that were there before."""
+    """The parts of the new LD_PRELOAD: the shim, jemalloc, then the inherited parts."""
     inherited = [p for p in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if p]
     shim = str(preflight.find_preload())
     parts = [shim]
@@ -106,9 +106,9 @@ def _preload(mode: str, malloc: str) -> list[str]:
 
 
 def plan(settings: Settings, argv: list[str], malloc: str, report: bool = True) -> Plan:
-    """Make the decisions, with checks that need neither permission nor network.
+    """Make the decisions; do those checks that need neither permission nor network.
 
-    `report`: whether QEMU's guest is to report memory that it has freed.
+    `report`: whether QEMU's guest should report memory that it has freed.
     """
     settings.check()
     assert settings.keys is not None and settings.budget is not None
@@ -170,7 +170,7 @@ def plan(settings: Settings, argv: list[str], malloc: str, report: bool = True) 
 
 
 def check_machine(made: Plan) -> None:
-    """Try userfaultfd and a connection to each donor."""
+    """Check that userfaultfd works, and that donors answer."""
     preflight.check_userfaultfd()
     donors = made.settings.donors
     answers = preflight.probe(donors)
@@ -221,7 +221,7 @@ def _release(made: Plan, fd: int) -> None:
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Pass signals on until the program has ended; return its status as Popen has it."""
+    """Pass signals on until the program has ended; return its Popen.returncode."""
     while True:
         info = signal.sigwaitinfo(_WAITED)
         if info.si_signo == signal.SIGCHLD:
@@ -234,7 +234,7 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 
 
 def _die_of(number: int) -> int:
-    """End by the signal that killed the program, so that the parent sees it; no second core."""
+    """End by the signal that killed the program, so that dcmctl's parent sees it; dump no core."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, ValueError):
@@ -247,8 +247,8 @@ def _die_of(number: int) -> int:
 
 
 def inherited() -> dict[str, str]:
-    """dcmctl's environment. dcmctl may run under libdcm itself: without DCM_PAGER_PID libdcm does
-    not take the program for a child of that process."""
+    """dcmctl's environment without DCM_PAGER_PID. dcmctl may run under libdcm itself; with that
+    variable, libdcm would take the program for a child of dcmctl, and not page it."""
     return {k: v for k, v in os.environ.items() if k != "DCM_PAGER_PID"}
 
 
@@ -257,7 +257,7 @@ def execute(made: Plan, verbose: bool) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
-    # If dcmctl's parent ignores SIGCHLD, so does dcmctl, and would never get one.
+    # If dcmctl's parent ignores SIGCHLD, dcmctl has inherited that, and would never get one.
     chld = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def in_child() -> None:
@@ -287,7 +287,7 @@ def execute(made: Plan, verbose: bool) -> int:
         status = _wait(child)
     finally:
         _release(made, lock)
-    for number in _PASSED_ON:  # pending signals came too late
+    for number in _PASSED_ON:  # drop signals that came after the program's end
         signal.signal(number, signal.SIG_IGN)
     return _die_of(-status) if status < 0 else status
 

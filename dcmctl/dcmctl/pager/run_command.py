@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl run`: its options, and the plan that they and the configuration make.
+"""`dcmctl run`: make a plan from its options and the configuration; run.py carries it out.
 
-An option takes precedence over the same setting in the configuration. run.py carries out the plan.
+An option takes precedence over the same setting in the configuration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Args = argparse.Namespace
 
 
 def _given(args: Args) -> Settings:
-    """The settings that the command line gives; None for all others."""
+    """The settings from the command line; those that it lacks are None."""
     tunables: dict[str, str] = {}
     for pair in args.set or []:
         name, sep, value = pair.partition("=")
@@ -58,7 +58,7 @@ def _given(args: Args) -> Settings:
 
 
 def _config(path: str | None) -> Settings:
-    """The settings of --config FILE, else of the host's file if it can be read."""
+    """The settings in --config FILE, or without that option, in host.conf if it can be read."""
     if path is not None:
         return settings.load(Path(path))
     if settings.HOST_CONF.is_file() and os.access(settings.HOST_CONF, os.R_OK):

@@ -24,7 +24,7 @@ from dcmctl.lib.units import PAGE, exact_size, format_size, parse_size
 
 
 def host_conf() -> Path:
-    """The path of host.conf: the user's own if there is one, else the host's."""
+    """The path of host.conf: $DCM_HOST_CONF, else the user's own (not for root), else /etc's."""
     own = Path(os.path.expanduser("~")) / ".config" / "kvm-dcm" / "host.conf"
     if given := os.environ.get("DCM_HOST_CONF"):
         return Path(given)
@@ -37,7 +37,7 @@ DONORS_MAX = 64
 LANES_MAX = 64
 SCATTER_MAX = 63
 BUDGET_MIN = 1 << 20
-# QEMU maps video memory and ROMs as it maps RAM, so they are paged too.
+# QEMU maps video memory and ROMs in the same way as RAM, so libdcm pages them too.
 QEMU_EXTRA = 256 << 20
 LINE_MAX = 190  # DCM_INI_LINE_MAX
 
@@ -53,7 +53,7 @@ KEYS = {
 }
 MODES = ("qemu", "program")
 ON_LOSS = ("pause", "sigbus")
-# How many donors have each page, and how many of these lend files.
+# By setting: how many donors have each page, and how many of these donors lend files.
 REDUNDANCY = {
     "none": (1, 0),
     "replica:2": (2, 0),
@@ -79,7 +79,7 @@ _WORDS = {
 
 
 def duration(text: str, option: str) -> str:
-    """Check a time from 1s to 1440min; it is kept as it is written."""
+    """Check that a time is 1s to 1440min; return it as it is written."""
     match = re.fullmatch(r"([0-9]{1,9})(ms|s|min)", text)
     unit = {"ms": 1, "s": 1000, "min": 60000}
     if match is None or not 1000 <= int(match[1]) * unit[match[2]] <= 86400000:
@@ -91,7 +91,7 @@ def duration(text: str, option: str) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration of one VM. None: libdcm uses its default."""
+    """The configuration of one VM. For a setting that is None libdcm uses its default."""
 
     name: str | None = None
     budget: int | None = None
@@ -117,7 +117,7 @@ class Settings:
     tunables: dict[str, str] = field(default_factory=dict)
 
     def merged(self, over: Settings) -> Settings:
-        """These settings, replaced by those that `over` has; tunables of both are kept."""
+        """These settings, replaced by all that are set in `over`; tunables are merged."""
         changes = {
             name: value
             for name in self.__dataclass_fields__
@@ -128,7 +128,7 @@ class Settings:
         return replace(self, **changes, tunables={**self.tunables, **over.tunables})
 
     def check(self) -> None:
-        """Refuse settings that are missing or contradict each other."""
+        """Raise UsageError if a setting is missing or two settings contradict each other."""
         if self.budget is None:
             raise UsageError(
                 "no budget: give --budget SIZE, the most memory of the program on this host; "
@@ -211,7 +211,7 @@ class Settings:
 
 
 def page_size(text: str, what: str) -> int:
-    """A size of whole pages, rounded down, never to nothing."""
+    """Parse a size, and round it down to whole pages; refuse less than one page."""
     value = parse_size(text, what) // PAGE * PAGE
     if not value:
         raise UsageError(f"{what} '{printable(text)}' is less than a page (4K)")
@@ -250,7 +250,7 @@ def tunable_name(text: str) -> str:
 
 
 def tunable_value(text: str, name: str) -> int:
-    """A number, a size (64K) or a switch (on, off) as the number that the core wants."""
+    """Parse a number, a size (64K) or a switch (on, off) into the core's number."""
     word = text.strip().lower()
     if word in ("on", "yes", "true"):
         return 1
@@ -291,19 +291,19 @@ def _read_text(path: Path) -> str:
 
 
 class _Parser(configparser.ConfigParser):
-    """A reader that takes a line for a [section] only where lib/ini.c does."""
+    """A parser that recognizes a [section] line exactly if lib/ini.c does."""
 
     SECTCRE = re.compile(r"\[(?P<header>[^]]+)\]$")
 
 
 def donor_of(section: str) -> str | None:
-    """The name in [donor NAME], as the C reader takes it; None for other sections."""
+    """The name in [donor NAME], as lib/ini.c reads it; None for other sections."""
     match = _DONOR.fullmatch(section)
     return None if match is None else match["name"]
 
 
 def _check_lines(path: Path, text: str) -> None:
-    """Refuse lines that lib/ini.c refuses, and configparser does not."""
+    """Refuse lines that lib/ini.c refuses but configparser accepts."""
     for number, line in enumerate(text.split("\n"), 1):
         words = line.strip(" \t\r")
         if words and not words.startswith((";", "#")) and line[0] in " \t\r":
@@ -351,7 +351,7 @@ def parse(path: Path) -> configparser.ConfigParser:
 
 
 def is_hostd(path: Path) -> bool:
-    """Whether this is a configuration of dcm-hostd. One of libdcm has a section [vm]."""
+    """Whether a file is a configuration of dcm-hostd, not one of libdcm, which has [vm]."""
     parser = parse(path)
     return not parser.has_section("vm") and (parser.has_section("host") or "hostd" in path.name)
 
@@ -371,7 +371,7 @@ def hostd_conf() -> Path:
 
 
 def load_hostd(path: Path) -> Settings:
-    """The key and the donors of dcm-hostd's configuration. dcm-hostd checks all the rest."""
+    """Read the key and the donors from dcm-hostd's configuration; dcm-hostd checks the rest."""
     parser = parse(path)
     try:
         donors: list[Donor] = []
@@ -398,7 +398,7 @@ def load_any(path: Path) -> Settings:
 
 
 def load_donors(path: Path) -> list[Donor]:
-    """Read a file of donors only, which `dcmctl discover` writes. No file: no donors."""
+    """Read a file of donors, as `dcmctl discover` writes it; without a file, no donors."""
     if not path.exists():
         return []
     parser = parse(path)
@@ -417,7 +417,7 @@ def load_donors(path: Path) -> list[Donor]:
 
 
 def _more_donors(file: str | None, have: list[Donor]) -> list[Donor]:
-    """The donors of another file whose names the configuration does not have."""
+    """The donors in `file`, except those whose name the configuration itself has."""
     if file is None:
         return []
     if not file.startswith("/"):

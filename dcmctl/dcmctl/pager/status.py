@@ -2,7 +2,7 @@
 """A VM's status answer as checked values.
 
 A missing field is read as zero or empty, because versions of libdcm differ in their fields. A field
-of the wrong type, sign or size is an error: the rest of the answer is not to be trusted then.
+of the wrong type, sign or size is an error: the other fields can't be trusted then.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ class Latency:
 
     @classmethod
     def of_stats(cls, stats: Mapping[str, int], kind: str) -> Latency:
-        """From the statistics of a dcmfs file (dcmfs.stats())."""
+        """Read it from the statistics of a dcmfs file (dcmfs.stats())."""
         return cls(*(stats.get(f"latency {kind} {name}", 0) for name in LATENCY_FIELDS))
 
 
 @dataclass(frozen=True)
 class Told:
-    """Figures that a donor gives of itself in its session: totals of all hosts."""
+    """A donor's own figures, which it sends in its session: totals over all hosts."""
 
     capacity_bytes: int
     lent_bytes: int
@@ -117,7 +117,7 @@ class Told:
 
     @classmethod
     def read(cls, fields: Fields) -> Told | None:
-        """None if it has not said so yet, or does not know the message."""
+        """Read them; None if the donor has not sent them yet, or its version never does."""
         names = ("capacity_bytes", "lent_bytes", "head_room_bytes", "sessions")
         if not all(name in fields for name in names):
             return None
@@ -131,7 +131,7 @@ class Told:
 
 
 def trouble(state: str, why: str, silent_ms: int, patience_ms: int, orphans: str = "") -> str:
-    """The reason why a donor is not up, and what outlived it; "" if it is up."""
+    """The reason why a donor is not up, and its orphans; "" if there is nothing to say."""
     said = why if state != "up" else ""
     if state == "silent":
         silent = format_duration(silent_ms / 1000)
@@ -141,7 +141,7 @@ def trouble(state: str, why: str, silent_ms: int, patience_ms: int, orphans: str
 
 
 def orphans_said(orphans: int, waiting: int) -> str:
-    """A text on slabs of this host whose donor has ended; "" if there are none."""
+    """A text about orphans: slabs on this host whose donor has ended; "" if there are none."""
     if not orphans:
         return ""
     said = f"{orphans} slabs outlived it and are used on this host"
@@ -170,13 +170,13 @@ class DonorStatus:
     slabs_total: int  # that the donor may lend; 0: not known
     slabs_used: int  # that the donor has lent to all tenants
     silent_ms: int = 0  # since the last message on its control connection
-    patience_ms: int = 0  # the donor is given up after so long a silence
-    alone_bytes: int = 0  # at most so much is lost if only this donor dies
-    orphans: int = 0  # slabs that outlived it, and are mapped on this host
-    orphans_waiting: int = 0  # those that no other donor has room for
-    told: Told | None = None  # what it says about itself
-    wrong_pages: int = 0  # it gave other bytes than it was given
-    leaving: bool = False  # it was removed, and goes when its slabs are moved
+    patience_ms: int = 0  # a silence of this length makes the donor lost
+    alone_bytes: int = 0  # upper bound of the loss if only this donor dies
+    orphans: int = 0  # slabs of the ended donor that are still mapped on this host
+    orphans_waiting: int = 0  # orphans that no other donor has room for
+    told: Told | None = None  # the donor's own figures
+    wrong_pages: int = 0  # pages that came back with other bytes than were written
+    leaving: bool = False  # removed by the operator; it is left once its slabs are moved
 
     @classmethod
     def read(cls, fields: Fields) -> DonorStatus:
@@ -208,7 +208,7 @@ class DonorStatus:
 
     @property
     def trouble(self) -> str:
-        """The reason why the donor is not up, and what outlived it; "" if it is up."""
+        """The reason why the donor is not up, and its orphans; "" if there is nothing to say."""
         orphans = orphans_said(self.orphans, self.orphans_waiting)
         return trouble(self.state, self.why, self.silent_ms, self.patience_ms, orphans)
 
@@ -249,10 +249,10 @@ class Status:
     lost_pages: int
     redundancy: str  # one of settings.REDUNDANCY
     seal: bool  # pages are encrypted before they leave
-    copies: int  # slabs that an extent is to have, each on another donor
-    exposed_bytes: int  # with copies: of extents that have fewer, or not all pages in each
-    near_bytes: int  # of extents with two copies on one host or in one group of donors
-    lag_bytes: int  # with disk:lazy: of memory that is not in files yet
+    copies: int  # configured number of slabs of an extent, each on another donor
+    exposed_bytes: int  # if copies > 1: extents with a slab too few or a page not in each
+    near_bytes: int  # extents with two copies on one host or in one group of donors
+    lag_bytes: int  # with disk:lazy: memory that is not in files yet
     donors: tuple[DonorStatus, ...]
     together: dict[str, int]  # "near+far": bytes that are lost if all of these die at once
     extents: dict[str, int]
@@ -316,7 +316,7 @@ class Status:
 
     @property
     def prefetch_accuracy(self) -> float | None:
-        """The share of pages fetched ahead that were used, of those observed until they left."""
+        """The share of pages fetched ahead that were used, among those observed until eviction."""
         if not self.prefetch_observed:
             return None
         return min(1.0, self.prefetch_touched / self.prefetch_observed)
@@ -328,7 +328,7 @@ def read_together(fields: Fields) -> dict[str, int]:
 
 
 def worst_deaths(alone: dict[str, int], together: dict[str, int]) -> str:
-    """The loss by the worst death of one donor, and of several at once; "" if nothing."""
+    """A text: which donor's death would lose most, and which deaths at once; "" if none would."""
     parts = []
     for found, die in ((alone, "dies"), (together, "die at once")):
         names, size = max(found.items(), key=lambda item: item[1], default=("", 0))
@@ -356,7 +356,7 @@ class Rates:
 
     @classmethod
     def between(cls, old: Status | None, new: Status, seconds: float) -> Rates:
-        """Zero rates for a VM that has no earlier answer, or was restarted under the same name."""
+        """Compute the rates; zero if there is no earlier answer, or the VM was restarted since."""
         if old is None or old.pid != new.pid or new.uptime_s < old.uptime_s or seconds <= 0:
             return cls(0.0, None, 0.0, 0.0, new.block_mix)
 

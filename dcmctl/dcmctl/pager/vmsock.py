@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The socket on which libdcm answers for one running VM: find it, ask it, remove a stale one.
+"""The socket on which libdcm answers for a running VM: find it, send requests, remove a stale one.
 
-libdcm makes `RUNTIME/vm/NAME.sock` in the VM's process. If `dcmctl run` started the VM, then there
-is `RUNTIME/vm/NAME.conf` too, and that dcmctl holds a lock on this file until it ends. So:
+libdcm makes `RUNTIME/vm/NAME.sock` in the VM's process. If `dcmctl run` started the VM, there also
+is `RUNTIME/vm/NAME.conf`, and that dcmctl holds a lock on this file until it ends. So:
 
     connect() works                       the VM runs
     connection refused, .conf locked      the VM is starting or ending: leave both files
@@ -32,8 +32,8 @@ from dcmctl.lib.errors import DcmError, reason, printable
 
 ANSWER_MAX = 1 << 20
 TIMEOUT = 3.0
-CHANGE_MAX = 15.0  # for an answer about donors, and until all VMs use a new list
-STALE_AGE = 2.0  # files this old are not of a VM between bind() and listen()
+CHANGE_MAX = 15.0  # for an answer to a change of donors; until all VMs have the new list
+STALE_AGE = 2.0  # a socket this old does not belong to a VM between bind() and listen()
 VMS_MAX = 4096
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 
 def runtime_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """$DCM_RUNTIME_DIR, /run/kvm-dcm-host for root, else a folder in the user's runtime folder.
+    """$DCM_RUNTIME_DIR; else /run/kvm-dcm-host for root, a folder in $XDG_RUNTIME_DIR for others.
 
     `dcmctl run` passes the folder to the program it starts, so both use the same one. It is not
     /run/kvm-dcm, which belongs to the user that dcm-donord runs as.
@@ -106,9 +106,9 @@ def socket_path(directory: Path, name: str) -> Path:
 def lock_conf(path: Path) -> int | None:
     """Open and lock NAME.conf, mode 0600; None if another dcmctl holds the lock.
 
-    A file that its owner unlinked between open() and flock() does not count: the lock must be on
-    the file that has the name now. A dcmctl that removes stale files holds the lock only for a
-    moment, so a held lock is tried five times.
+    If the file was unlinked between open() and flock(), open it again: the lock must be on the file
+    that has the name now. A dcmctl that removes stale files holds the lock only for a moment, so a
+    held lock is tried five times.
     """
     tries = 5
     while True:
@@ -132,11 +132,11 @@ def lock_conf(path: Path) -> int | None:
         os.close(fd)
 
 
-# ---- asking ----
+# ---- requests ----
 
 
 def decode(data: bytes, who: str) -> Json:
-    """The JSON object in `data`, which may be hostile; anything else is a DcmError."""
+    """Parse a JSON object, which may be hostile; DcmError if it is not one."""
 
     def refuse(token: str) -> Any:
         raise ValueError(f"{token} is not JSON")
@@ -181,7 +181,7 @@ class Vm:
     path: Path
 
     def ask(self, request: Json, timeout: float = TIMEOUT) -> Json:
-        """Send a request and return the checked answer. VmGone: no process listens."""
+        """Send a request and return the checked answer; VmGone if no process listens."""
         who = f"VM {self.name}"
         line = json.dumps(request).encode() + b"\n"
         try:
@@ -206,7 +206,10 @@ class Vm:
         raise DcmError(f"{who} sent an answer with neither ok nor an error")
 
     def change_donor(self, op: str, name: str, address: str = "", group: str = "") -> None:
-        """`op` is add (with an address), drain, keep or remove; no error if it is done already."""
+        """Change a donor. `op`: add (with an address), drain, keep or remove.
+
+        It is no error if the VM has made this change already.
+        """
         request = {"cmd": "donor", "op": op, "name": name}
         if address:
             request["address"] = address
@@ -229,7 +232,7 @@ class VmGone(DcmError):
 
 
 def listening(path: Path) -> bool | None:
-    """Whether a process listens on a socket; None if that cannot be found out."""
+    """Whether a process listens on a socket; None if it is not known."""
     try:
         connect_unix(str(path), 0.1).close()
         return True
@@ -248,7 +251,7 @@ def _young(path: Path) -> bool:
 def _clean_if_stale(path: Path, conf: Path) -> None:
     """Remove the files of a VM whose process has ended.
 
-    The lock is the one that `dcmctl run` takes for this name, so files of a VM that is being
+    This takes the lock that `dcmctl run` takes for this name, so files of a VM that is being
     started are never removed.
     """
     with contextlib.suppress(OSError):
@@ -294,13 +297,13 @@ def find_all() -> list[Vm]:
                 continue
             found.append(Vm(stem, path))
         elif ext == "conf" and f"{stem}.sock" not in names:
-            # dcmctl was killed before its program made a socket.
+            # A .conf alone: dcmctl was killed before its program made the socket.
             _clean_if_stale(path, conf)
     return found
 
 
 def find(name: str) -> Vm:
-    """The VM of this name, or the VM whose socket this path is."""
+    """The VM with this name, or, for a path, the VM with this socket."""
     if "/" in name:
         path = Path(name)
         return Vm(path.stem, path)
@@ -315,7 +318,7 @@ def find(name: str) -> Vm:
 
 
 def find_only() -> Vm:
-    """The only running VM, for commands whose VM argument is optional."""
+    """The VM of a command without a VM argument: the only one that runs, or else DcmError."""
     vms = find_all()
     if not vms:
         raise DcmError("no VM is running: start one with dcmctl run")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a VM's accesses wait for, from two readings of its counters, and what would help.
+"""Find from two readings of a VM's counters what its accesses waited for, and what would help.
 
-The core counts the time of each access that needs a page by what it waits for (WAIT_* in
-core/counter.h), the same for both pagers. It can't see how long a thread that was woken waits for a
-CPU. The scheduler counts that for each thread, together with all other times that the thread was
-ready to run and did not.
+For each access that waits for a page, the core counts the time by cause (WAIT_* in core/counter.h),
+the same for both pagers. It can't see how long the thread waits for a CPU after it was woken. The
+scheduler counts that for each thread, together with all other times at which the thread was ready
+to run but did not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dcmctl.lib.units import format_count, format_ns
 
-# By cause: the core's counter, what it is, what helps.
+# By cause: the core's counter, a description, advice.
 CAUSES = {
     "donor": (
         "WAIT_DONOR_NS",
@@ -60,13 +60,13 @@ NOTHING = "no access waited"
 
 @dataclass(frozen=True)
 class Waits:
-    """What accesses waited for between two readings: ns of all of them together, by cause."""
+    """The time that all accesses together waited between two readings, in ns, by cause."""
 
     ns: dict[str, int]
 
     @classmethod
     def between(cls, old: Mapping[str, int], new: Mapping[str, int]) -> Waits | None:
-        """None if the VM does not count this, or began anew."""
+        """Compute them; None if the VM doesn't count them, or was restarted meanwhile."""
         ns: dict[str, int] = {}
         for cause, (counter, _, _) in CAUSES.items():
             if counter not in old or counter not in new or new[counter] < old[counter]:
@@ -95,7 +95,7 @@ class Waits:
 
 
 def _schedstat(pid: int, field: int) -> dict[str, int]:
-    """A field of schedstat of each thread of a process, by its number; not of the pager's threads.
+    """A field of /proc/PID/task/TID/schedstat, by thread; the pager's threads are left out.
 
     Empty if it can't be read: the process is another user's.
     """
@@ -118,12 +118,12 @@ def cpu_wait_ns(pid: int) -> dict[str, int]:
     return _schedstat(pid, 1)
 
 
-FAULT_KERNEL_NS = 4000  # of a thread's own CPU time a fault takes, about
+FAULT_KERNEL_NS = 4000  # CPU time that a fault takes in its own thread, about
 
 
 @dataclass(frozen=True)
 class Times:
-    """Of each thread of a process, by its number: on a CPU, ready but not on one, times it ran."""
+    """Scheduler figures by thread: ns on a CPU, ns ready but not running, number of time slices."""
 
     ran: dict[str, int]
     queued: dict[str, int]
@@ -138,8 +138,8 @@ class Times:
     def lost(self, old: Times, took_ns: float, faults: int) -> float | None:
         """The share of the time since `old` that threads lost to `faults`; None: not known.
 
-        A thread leaves its CPU for each fault, and for other things. All these times are taken to
-        be as long as one another. Threads that did little count for nothing.
+        A thread leaves its CPU at each fault, but for other reasons too. All of these intervals are
+        taken to be equally long. Threads with less than 5 % of the CPU time are left out.
         """
         grown = {t: self.ran[t] - old.ran[t] for t in self.ran.keys() & old.ran.keys()}
         busy = [t for t, ran in grown.items() if ran * 20 > sum(grown.values())]
@@ -153,7 +153,7 @@ class Times:
 
 
 def summed(old: Mapping[str, int], new: Mapping[str, int]) -> int | None:
-    """The growth for threads that ran at both readings; None if there is none."""
+    """The sum of the differences for threads in both readings; None if there is no such thread."""
     both = old.keys() & new.keys()
     return sum(max(0, new[t] - old[t]) for t in both) if both else None
 
@@ -166,7 +166,7 @@ def lines(
     cpu: int | None,
     extents: int | None,
 ) -> list[str]:
-    """The text of `dcmctl why`; `faults`: how many there were, and how many had to fetch."""
+    """The text of `dcmctl why`; `faults`: the number of all faults, and of those that fetched."""
     total, missing = faults
     text = [
         f"{name}: in {seconds:.1f} s {format_count(total)} faults, {format_count(missing)} of them "

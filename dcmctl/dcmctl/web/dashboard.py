@@ -34,7 +34,7 @@ from dcmctl.web.page import Gate, Query, Site, load_files
 from dcmctl.web.watch import POINT, Watch, key_of
 
 Args = argparse.Namespace
-WAIT_S = 20.0  # for a request that waits for the next reading
+WAIT_S = 20.0  # how long a request waits for the next reading
 TOKEN_MIN = 16
 
 
@@ -90,14 +90,14 @@ def _number(text: str | None) -> int:
 
 
 class Api:
-    """The requests of the page."""
+    """Serves the API requests of the page."""
 
     def __init__(self, watch: Watch, changes: bool) -> None:
         self.watch = watch
         self.changes = changes
 
     def state(self, query: Query) -> dict[str, Any]:
-        """Wait for a reading newer than the page's; return it with the events since then."""
+        """Wait for a reading that the page doesn't have; return it with the events since then."""
         look = self.watch.after(_number(query.get("after")), WAIT_S)
         events = self.watch.events_after(_number(query.get("event")))
         return {
@@ -131,7 +131,7 @@ class Api:
         return {"vm": vm.name, "budget_bytes": now.budget_bytes if now else None}
 
     def drain(self, body: dict[str, Any]) -> dict[str, Any]:
-        """As `dcmctl donor drain NAME --no-wait`, or with --undo; only a donor of this host."""
+        """Do `dcmctl donor drain NAME --no-wait` (or --undo) for a donor of the last reading."""
         donor = self.watch.donor(str(body.get("donor")))
         undo = body.get("undo", False)
         if donor is None or not isinstance(undo, bool):
@@ -183,7 +183,7 @@ def serve(args: Args) -> int:
     server.posts.update({"/api/budget": api.budget, "/api/drain": api.drain})
 
     def end(*_: object) -> None:
-        # shutdown() waits for the loop, and this thread runs the loop.
+        # shutdown() waits for the server's loop, which this thread runs: call it in another one.
         threading.Thread(target=server.shutdown, daemon=True).start()
 
     with server:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl exporter`: this host's VMs for Prometheus, text format 0.0.4.
 
-Donors serve metrics of their own. These are the host's: VMs of both pagers, and donors as VMs see
-them. Each scrape reads the estate again (estate.py); scrapes that arrive meanwhile get the same
-answer. Labels are bounded: names of VMs and of donors.
+Donors serve metrics of their own. The exporter has the host's: VMs of both pagers, and donors as
+VMs see them. Each scrape reads the estate again (estate.py); scrapes that arrive during a reading
+get the same answer. Labels are bounded: names of VMs and of donors.
 
-A value that is not known has no sample, as 0 would be wrong. Lost memory has two gauges: memory
-that is lost, and memory that one donor's death could take, which is all of it without redundancy.
+A value that is not known has no sample, as 0 would be wrong. There are two gauges for loss: memory
+that is lost, and memory that one donor's death would lose, which is all lent memory without
+redundancy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dcmctl.web.httpd import Handler, Server, parse_listen, parse_names
 Args = argparse.Namespace
 CONNECTIONS_MAX = 8
 FRESH_S = 1.0
-# Names of counters: the core's, in the kernel; libdcm's own, in the user pager.
+# Names of the same counters: the core's, for the kernel pager; libdcm's own, for the user pager.
 KERNEL_FAULTS = {
     "missing": ("FAULT_MISSING",),
     "minor": ("FAULT_MINOR", "FAULT_CANCEL"),
@@ -62,7 +63,7 @@ class Family:
             self.samples.append((self.name, labels, value))
 
     def put_count(self, value: int, **labels: str) -> None:
-        """Add a sample with a suffix, for a summary."""
+        """Add the sample NAME_count of a summary."""
         self.samples.append((f"{self.name}_count", labels, value))
 
     def lines(self) -> Iterable[str]:
@@ -98,7 +99,7 @@ class Page:
 
 
 def _counted(vm: estate.Machine, *names: str) -> int | None:
-    """A sum of counters of the core, which both pagers have."""
+    """The sum of these counters of the core; None if the VM's counters are not known."""
     if vm.counters is None:
         return None
     return sum(vm.counters.get(name, 0) for name in names)
@@ -187,7 +188,7 @@ def _vm_work(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
 
 
 def _summary(page: Page, name: str, help_: str, of: Latency, labels: dict[str, str]) -> None:
-    """A summary without a sum, which pagers do not keep."""
+    """Add a summary without NAME_sum, as pagers don't keep sums."""
     family = page.summary(f"dcm_vm_{name}_latency_seconds", help_)
     for text, attribute in QUANTILES:
         if of.count:
@@ -267,8 +268,8 @@ def metrics(seen: estate.Estate, seconds: float) -> str:
         len(seen.problems)
     )
     up = page.gauge("dcm_vm_up", "1 if the VM's pager answers.")
-    # Two files of one name, on two mounts, or a donor with another address for some VM: a sample
-    # twice would spoil the page.
+    # Two files on two mounts may have the same name, and two VMs may know a donor by two addresses.
+    # Export only one of them: Prometheus would refuse the page if a sample were there twice.
     vms = list({(vm.name, vm.pager): vm for vm in reversed(seen.vms)}.values())[::-1]
     donors = list({d.name: d for d in reversed(seen.donors)}.values())[::-1]
     for vm in vms:
@@ -292,7 +293,7 @@ def metrics(seen: estate.Estate, seconds: float) -> str:
 
 
 class _Pages:
-    """One reading at a time, for all requests that arrive meanwhile."""
+    """Makes one page at a time; all requests that arrive meanwhile get that page."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

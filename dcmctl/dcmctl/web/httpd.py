@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The common part of dcmctl's HTTP servers: limits that hold against hostile clients.
 
-Each connection has a thread; the number of places is fixed. No connection waits for a place: if all
-are taken, or half of them by one address, a new connection replaces an old one of the address that
-has most. Connections that have shown the token are replaced last. A request has REQUEST_S seconds
-in all, however slowly it arrives, and a connection LIFE_S, or TRUSTED_S with a token. While more
-than a quarter of the places are taken, a connection without a token is closed after its answer.
+Each connection has a thread and one of a fixed number of places. No connection waits for a place:
+if all are taken, or half of them by one address, a new connection replaces an old one of the
+address that has the most. Connections that have shown the token are replaced last. A request may
+take REQUEST_S seconds in all, however slowly it arrives, and a connection lasts LIFE_S, or
+TRUSTED_S with a token. While more than a quarter of the places are taken, a connection without a
+token is closed after its answer.
 
-The Host of a request must be an address, localhost or a name given with --name: a foreign page can
-make any other name resolve to this server (DNS rebinding).
+The Host header of a request must be an address, localhost or a name given with --name: a foreign
+page can make any other name resolve to this server (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+)|(localhost)):(\d{1,5})"
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Parse ADDRESS:PORT. Only numeric: no name service may decide what is loopback."""
+    """Parse a numeric ADDRESS:PORT: a name service must not decide what is loopback."""
     match = _LISTEN.fullmatch(text)
     port = int(match[4]) if match else -1
     if not match or port > 65535:
@@ -65,7 +66,10 @@ def parse_names(given: list[str] | None) -> tuple[str, ...]:
 
 
 def host_refused(value: str | None, names: tuple[str, ...]) -> tuple[HTTPStatus, str] | None:
-    """The reason why a request's Host is refused; "" if it is not. Any address is allowed."""
+    """The status and reason with which a request's Host is refused; None if it is allowed.
+
+    Any address is allowed.
+    """
     if not value:
         return HTTPStatus.BAD_REQUEST, "the request has no Host header"
     try:
@@ -84,7 +88,7 @@ def host_refused(value: str | None, names: tuple[str, ...]) -> tuple[HTTPStatus,
 
 @dataclass(eq=False)
 class Guest:
-    """A connection with a place."""
+    """A connection that has a place."""
 
     handle: socket.socket  # the same connection, to end it from another thread
     source: str
@@ -101,7 +105,7 @@ class Guest:
 
 
 def _source(host: str) -> str:
-    """The source whose connections are counted together: an IPv4 address, an IPv6 site."""
+    """The source under which connections are counted: an IPv4 address, or an IPv6 site."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if address.version == 4:
         return str(address)
@@ -127,7 +131,7 @@ class _Deadline(io.RawIOBase):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """A connection, and its requests one after the other."""
+    """Serves a connection, and its requests one after the other."""
 
     server: Server
 
@@ -170,7 +174,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_error(status, line)
 
     def send_response(self, code: int, message: str | None = None) -> None:
-        """Give the answer a deadline of its own."""
+        """Start the answer, with a deadline of its own."""
         self.connection.settimeout(REQUEST_S)
         super().send_response(code, message)
 
@@ -201,7 +205,7 @@ class Server(http.server.ThreadingHTTPServer):
         self._most = connections
         self._guests: dict[socket.socket, Guest] = {}  # by accepted socket
         self._lock = threading.Lock()
-        # The thread of a replaced connection may still be writing its answer.
+        # Twice the places: the thread of a replaced connection may still be writing its answer.
         self._workers = threading.BoundedSemaphore(2 * connections)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -235,7 +239,7 @@ class Server(http.server.ThreadingHTTPServer):
         return [guest for guest in self._guests.values() if not guest.leaving]
 
     def _make_room(self, source: str) -> Guest | None:
-        """The connection that a new one of this source replaces. The lock is held."""
+        """Choose the connection that a new one of this source replaces. The lock is held."""
         there = self._staying()
         taken = Counter(guest.source for guest in there)
         if 2 * taken[source] < self._most:
@@ -280,7 +284,7 @@ class Server(http.server.ThreadingHTTPServer):
             self._workers.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log errors of the server; not a client that went away, or did not speak TLS."""
+        """Log errors of the server, but not that a client went away or did not speak TLS."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             print(f"dcmctl: {type(error).__name__}: {printable(str(error))}", file=sys.stderr)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """An HTTP server for the operator's page: its files and its API, safe against hostile clients.
 
-Access:
+Who may access what:
 
     the page's own files        all clients: they are the same on every host
-    data that the page shows    on loopback all clients; else only with the token
-    changes                     only with the token
+    data that the page shows    on loopback all clients; else only clients with the token
+    changes                     only clients with the token
 
-The token is sent in an Authorization header, never in a URL or a cookie: it is in no log, and no
-foreign page's request carries it. The browser runs code from this server only, none of it inline
-(Content-Security-Policy).
+The token is sent in an Authorization header, never in a URL or a cookie, so it gets into no log,
+and requests that a foreign page makes don't have it. The Content-Security-Policy makes the browser
+run only code from this server's files, no inline code.
 
 Headers and bodies are limited to what the page sends. httpd.py limits time and number of requests,
 and the names of the server.
@@ -72,7 +72,7 @@ class File:
 
 
 def load_files(folder: Path) -> dict[str, File]:
-    """Load all files to serve into memory: no name of a request reaches the file system."""
+    """Load all files into memory, so that no name in a request is looked up in the file system."""
     found: dict[str, File] = {}
     try:
         for path in sorted(folder.rglob("*")):
@@ -95,7 +95,7 @@ class Gate:
     """Decides whether a request is allowed."""
 
     token: str | None  # None: no changes are allowed
-    reading: bool  # reading needs the token too
+    reading: bool  # whether reading needs the token too
 
     def check_token(self, header: str | None) -> None:
         if self.token is None:
@@ -104,7 +104,7 @@ class Gate:
                 "changes are off: start dcmctl dashboard with --token-file FILE",
             )
         kind, _, given = (header or "").partition(" ")
-        # Hashes have equal lengths, so the time of the comparison tells nothing.
+        # Hashes have equal lengths, so the time of the comparison reveals nothing.
         a, b = (hashlib.sha256(t.strip().encode()).digest() for t in (given, self.token))
         if not hmac.compare_digest(a, b) or kind.lower() != "bearer":
             raise Refused(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
@@ -113,7 +113,7 @@ class Gate:
 class _Request(Handler):
     protocol_version = "HTTP/1.1"
     server: Site
-    unread = True  # the request's body, if it has one, is unread
+    unread = True  # the request's body has not been read, if it has one
 
     def handle_one_request(self) -> None:
         self.unread = True
@@ -199,7 +199,7 @@ class _Request(Handler):
 
     def _send(self, status: HTTPStatus, data: bytes, kind: str, tag: str = "") -> None:
         if self.unread and self._has_body():
-            # The unread body would be taken for the next request.
+            # Otherwise the unread body would be taken for the next request.
             self.close_connection = True
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -221,7 +221,7 @@ class _Request(Handler):
             self.wfile.write(data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """An error of http.server: unknown method, line too long. No input is echoed."""
+        """Answer errors that http.server finds (unknown method, line too long) without an echo."""
         self.close_connection = True
         self.command = getattr(self, "command", None) or "GET"
         self.refuse(HTTPStatus(code), HTTPStatus(code).phrase)
@@ -236,7 +236,7 @@ class _Request(Handler):
 
 
 class Site(Server):
-    """The page's."""
+    """The server of the page."""
 
     def __init__(
         self,

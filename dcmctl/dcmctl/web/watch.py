@@ -2,8 +2,9 @@
 """The estate over time: rates, history, events and health.
 
 A thread reads the estate once an interval. The difference of two readings gives rates, a point in
-the history of each VM, and events; one reading gives health. All of it is bounded: an hour of
-history for at most HISTORIES VMs, and the last EVENTS events. Callers wait for the next reading.
+the history of each VM, and events; a single reading gives health. Memory is bounded: it keeps an
+hour of history for at most HISTORIES VMs, and the last EVENTS events. Callers can wait for the next
+reading.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dcmctl.pager.why import Waits
 HISTORY_S = 3600
 HISTORIES = 256  # VMs
 EVENTS = 500
-# As in the alerts; see operations.md.
+# The same thresholds as in the alerts; see operations.md.
 NEAR_FULL, FULL = 0.85, 0.95
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
 
@@ -60,7 +61,7 @@ class Rates:
     written_bytes_per_s: float | None = None
     block_mix: dict[str, int] | None = None  # pages fetched, by the size of their block
     waits_ns_per_s: dict[str, float] | None = None  # of all accesses together, by cause
-    why: str = ""  # the largest of these, and what would help
+    why: str = ""  # the cause of the longest waits, and what would help
 
 
 Point = tuple[float | None, ...]
@@ -76,7 +77,7 @@ def key_of(vm: Machine) -> str:
     return f"{vm.pager}:{vm.path}"
 
 
-# ---- what one look shows ----
+# ---- health, from one reading ----
 
 
 def fullness(donor: Donor) -> float | None:
@@ -122,7 +123,7 @@ def _vm_health(vm: Machine, waited: bool) -> Iterator[Line]:
 
 
 def health(estate: Estate, waited: frozenset[str] = frozenset()) -> list[Line]:
-    """Problems, worst first. `waited`: VMs that waited for room on donors in two readings."""
+    """List problems, worst first. `waited`: VMs that waited for donors' room in two readings."""
     lines = [line for d in estate.donors for line in _donor_health(d)]
     lines += [line for vm in estate.vms for line in _vm_health(vm, key_of(vm) in waited)]
     said = {vm.error for vm in estate.vms}
@@ -130,11 +131,11 @@ def health(estate: Estate, waited: frozenset[str] = frozenset()) -> list[Line]:
     return sorted(lines, key=lambda line: (BAD, WARN).index(line.level))
 
 
-# ---- what two looks differ in ----
+# ---- rates and events, from two readings ----
 
 
 def rates(old: Machine | None, new: Machine, seconds: float) -> Rates:
-    """None for a VM without an earlier reading, or restarted under the same name."""
+    """Compute a VM's rates; all None if it has no earlier reading, or was restarted since."""
     if old is None or old.pid != new.pid or seconds <= 0 or not old.counters or not new.counters:
         return Rates()
     a, b = old.counters, new.counters
@@ -159,7 +160,7 @@ def rates(old: Machine | None, new: Machine, seconds: float) -> Rates:
     )
 
 
-# Text and severity of the event that a donor comes into a state.
+# By state of a donor: text and severity of the event that it gets into this state.
 STATES = {
     "lost": (BAD, "is lost"),
     "silent": (WARN, "does not answer; VMs wait for it"),
@@ -215,7 +216,7 @@ def _vm_events(old: Machine | None, new: Machine | None) -> Iterator[tuple[str, 
 
 
 def _slabs(old: Machine, new: Machine) -> str:
-    """The change in the number of its slabs on each donor."""
+    """A text: how the number of a VM's slabs changed on each donor."""
     before = {use.donor: use.slabs for use in old.uses}
     changes = [
         f"{use.donor} {use.slabs - before[use.donor]:+d}"
@@ -246,7 +247,8 @@ class Look:
     number: int
     estate: Estate
     rates: dict[str, Rates] = field(default_factory=dict)
-    # Each extent waits a moment for its slab. In two readings: donors have no room.
+    # VMs with waiting extents in two readings: donors have no room. In one it means nothing, as
+    # each extent waits a moment for its slab.
     waited: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
@@ -308,7 +310,7 @@ class Watch:
         try:
             estate = self._look()
         except (DcmError, OSError) as exc:
-            # E.g. the runtime folder is another user's: keep the last estate, with the error.
+            # E.g. the runtime folder is another user's: keep the last estate, and add the error.
             old = self._now.estate if self._now else None
             estate = Estate(
                 time.time(),
@@ -375,7 +377,7 @@ class Watch:
     # -- for readers, in threads of their own --
 
     def after(self, number: int, timeout: float) -> Look | None:
-        """The newest reading; wait at most `timeout` seconds for one other than `number`."""
+        """Wait at most `timeout` seconds for a reading other than `number`; return the newest."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._stopped or (self._now is not None and self._now.number != number),
@@ -392,7 +394,7 @@ class Watch:
             return list(self._points.get(key, ()))
 
     def vm(self, key: str) -> Machine | None:
-        """The VM in the last reading; only VMs that were shown can be changed."""
+        """Find a VM in the last reading; the page can change only VMs that were shown."""
         with self._changed:
             vms = self._now.estate.vms if self._now else ()
         return next((vm for vm in vms if key_of(vm) == key), None)
