@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The parts of bench/run."""
+"""The modules of bench/run and of the other benchmarks' programs."""

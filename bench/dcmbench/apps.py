@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The rows apps-shm and apps-tls: real programs, plain, under dcmctl run, and on swap on zram.
 
-Under dcmctl run donors are on this host: by shared memory in the clear, and by TCP under TLS. One
-run more has a budget over the program's peak: what the pager costs when nothing has to leave.
+Under dcmctl run, donors are on this host; they are reached through shared memory without
+encryption, or over TCP with TLS. One more run has a budget above the program's peak: it shows what
+the pager costs when no page has to leave.
 
-Beside each is its bound: the time alone, and the floor of a fault (RAW; RAW, a round trip and AES
-of a page) for each miss of Belady's optimum at 4 KiB, as the row policy found them. That row
-replays a shorter run of the program; the bound is the ratio of that run.
+Each result is shown with its bound, the slowdown that a perfect pager would have: the time alone,
+plus, for each miss of Belady's optimum with 4 KiB pages, the least time of a fault (the bare
+userfaultfd round trip in Raw; for TLS also the TCP round trip and AES of a page). The misses are
+those of the row policy. That row replays a shorter run of the program, so the bound is computed
+for that run, as a ratio.
 
-What is the same for both sides: the limit (a share of the program's peak RSS when it has all
-memory), the inputs (in the page cache beforehand, charged to nobody), the output (hashed on
-the fly, compared with the plain run's), the CPUs (all), and the allocator of the plain run
-(programs.py), which swap on zram gets too.
+Both sides have the same limit (a share of the peak RSS of the program with all memory), the same
+inputs (in the page cache beforehand, charged to no cgroup), the same CPUs (all), and the allocator
+of the plain run (programs.py). Their output is hashed as it comes and compared with the plain
+run's.
 """
 
 from __future__ import annotations
@@ -34,19 +37,20 @@ SHARES = (75, 50, 25)
 AIMS = {50: 10, 25: 40}  # percent slower, on average, at most
 WAYS = ("shm", "tls")
 IDS = {way: f"apps-{way}" for way in WAYS}
-DIRECT = 150  # percent of the peak: a budget that holds all
+DIRECT = 150  # percent of the peak: with this budget no page has to leave
 SIDES = (*WAYS, "zram")
 SLOW_MAX = 5.0  # a run slower than this many times the plain one is ended
-ZRAM_TRIES = 2  # the kernel's OOM killer strikes now and then with swap still free
+ZRAM_TRIES = 2  # the OOM killer sometimes ends a program though swap is free
 
 
 @dataclasses.dataclass
 class Results:
-    """Of one program, as memory.json has it.
+    """The results of one program, in the form of memory.json.
 
-    @seconds: by share, then by side (shm, tls, zram); a run that failed is not there
-    @direct: with all memory direct; @short: alone, of the run that was traced
-    @problems: by side, all direct as shm; @kills: of runs on zram, by the OOM killer
+    @seconds: times by share, then by side (shm, tls, zram); a failed run has none
+    @direct: time with all memory direct; @short: time alone of the shorter run that was traced
+    @problems: by side; those with all memory direct are under shm
+    @kills: number of runs on zram that the OOM killer ended
     """
 
     name: str
@@ -92,12 +96,12 @@ def _peer(
 
 
 def _over_budget(done: programs.Outcome, limit: int) -> bool:
-    """Memory that is not paged (stacks, libdcm's own) comes on top of the budget, but bounded."""
+    """Whether a run used more than its budget and a bounded rest that is not paged (stacks)."""
     return done.peak > limit + limit // 10 + 32 * MIB
 
 
 class Measuring:
-    """One program: all of its runs."""
+    """Measures one program: does all of its runs."""
 
     def __init__(
         self, ctx: Context, app: programs.App, folder: Path, size: inputs.Size, algorithm: str
@@ -128,7 +132,7 @@ class Measuring:
         return found
 
     def _short(self) -> float:
-        """Seconds alone of the run that the row policy has a trace of."""
+        """Seconds alone of the shorter run of the program, which the row policy has traced."""
         ctx, size = self.ctx, inputs.SMALL if self.ctx.tiny else inputs.FULL
         app = next(a for a in programs.catalogue(ctx, size) if a.name == self.app.name)
         folder = inputs.make(ctx.cache, size)
@@ -232,17 +236,17 @@ def text(results: Sequence[Results]) -> str:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    """Percent slower than alone, geometric mean; None: of nothing."""
+    """Percent slower than alone: the geometric mean of these ratios; None if there are none."""
     return (geomean(values) - 1) * 100 if values else None
 
 
 def _average(results: Sequence[Results], side: str, share: int) -> float | None:
-    """Of those that finished."""
+    """Percent slower than alone, the mean over the programs that finished."""
     return _mean([v for r in results if (v := r.slowdown(side, share)) is not None])
 
 
 def _slower(results: Sequence[Results], way: str) -> list[str]:
-    """Programs that are slower than on zram, where they finish there; slow ones that we ended."""
+    """Programs that finish on zram, but are slower or were ended as too slow on donors."""
     found = []
     for r in results:
         for share in SHARES:
@@ -255,7 +259,7 @@ def _slower(results: Sequence[Results], way: str) -> list[str]:
 def bounds(
     results: Sequence[Results], policy: Mapping[str, Any] | None, floor_ns: float
 ) -> dict[str, dict[str, float]]:
-    """By program and share: the time with the optimum's misses and nothing but the floor."""
+    """By program and share: the bound, as time over time alone (see the top of this file)."""
     raw = (policy or {}).get("raw", {})
     return {
         r.name: {
@@ -295,7 +299,7 @@ def judge(
     algorithm: str,
     bound: Mapping[str, Mapping[str, float]],
 ) -> Row:
-    """The row, of the programs that there are; @absent: why others are not."""
+    """Make the row from the programs with results; @absent: why other programs have none."""
     problems = [*absent, *(p for r in results for p in r.problems[way])]
     swapped = [p for r in results for p in r.problems["zram"]]
     missing = [n for n in NAMES if n not in {r.name for r in results}]
@@ -339,13 +343,13 @@ def judge(
 
 
 def stored(found: Mapping[str, Any] | None) -> dict[str, Results]:
-    """Programs of a row in memory.json."""
+    """Read the programs' results from a row of memory.json."""
     programs = (found or {}).get("raw", {}).get("programs", {})
     return {name: Results(**fields) for name, fields in programs.items()}
 
 
 def apps(ctx: Context, algorithm: str, store: Store) -> dict[str, Row]:
-    """Both rows. Each program is stored as soon as it is measured; others stay as they are."""
+    """Make both rows. Each program is stored once it is measured; others stay as they are."""
     assert ctx.raw
     raw, size = ctx.raw, inputs.SMALL if ctx.tiny else inputs.LONG
     folder = inputs.make(ctx.cache, size)
@@ -366,7 +370,7 @@ def apps(ctx: Context, algorithm: str, store: Store) -> dict[str, Row]:
     for app in programs.catalogue(ctx, size):
         if app.name not in chosen:
             continue
-        ctx.row_start = ctx.progress.elapsed()  # the time that there is is each program's
+        ctx.row_start = ctx.progress.elapsed()  # the time limit holds for each program
         try:
             results[app.name] = Measuring(ctx, app, folder, size, algorithm).all()
         except (BenchError, OSError) as e:

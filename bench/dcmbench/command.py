@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command line of a table of rows: which ones to measure, how often, from which build."""
+"""The command line of a benchmark: which rows to measure, how often, from which build."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 from . import report
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# From the build directory, the runs a median is taken of, --tiny, and a folder for a while.
+# Makes the functions that measure rows, by id. Arguments: the build directory, the number of runs
+# for a median, --tiny, and a temporary folder.
 Measures = Callable[[Path, int, bool, Path], Mapping[str, Callable[[], report.Row]]]
 
 
 def run(about: str, name: str, ids: Sequence[str], measures: Measures) -> int:
-    """Measure, print, write build/bench/NAME.json; the exit status."""
+    """Measure rows, print them, write them to build/bench/NAME.json; return the exit status."""
     file = f"{name}.json"
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="the build directory")

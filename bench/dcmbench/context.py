@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The context of every measurement: sizes, paths, time limits."""
+"""The context that all measurements share: sizes, paths, time limits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dcmbench.host import BenchError, Ledger
 from dcmbench.report import Progress
 
 MIB = 1 << 20
-ROW_MAX_S = 25 * 60.0  # no row takes longer, nor a program of the rows that have all
+ROW_MAX_S = 25 * 60.0  # limit for a row; in the apps rows, for each program
 
-# The ways to a donor that are measured beside each other, and what each is called.
+# The ways to reach a donor, each of which is measured, and their titles.
 WAYS = {
     "shm": "shared memory, a donor on this host, in the clear",
     "tcp": "TCP over loopback, in the clear",
@@ -24,9 +24,9 @@ WAYS = {
 
 @dataclasses.dataclass
 class Context:
-    """Paths, the ledger, and how much to repeat.
+    """Paths, the ledger, and how often to repeat.
 
-    @tiny: sizes that only show that everything runs; the figures mean nothing.
+    @tiny: use sizes that only show that everything runs; the figures mean nothing then.
     """
 
     root: Path
@@ -38,8 +38,8 @@ class Context:
     repeat: int
     tiny: bool = False
     raw: Raw | None = None
-    programs: tuple[str, ...] = ()  # of the apps row; none: all
-    resume: bool = False  # of the apps row: programs that are measured already stay
+    programs: tuple[str, ...] = ()  # for the apps rows: only these; none: all
+    resume: bool = False  # for the apps rows: keep programs that are measured already
     replays: dict[str, dict[int, dict[str, Any]]] = dataclasses.field(default_factory=dict)
     row_start: float = 0.0
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -48,13 +48,13 @@ class Context:
         return self.build / "bench" / "bin" / name
 
     def check_time(self) -> None:
-        """Before anything long: is there time for it?"""
+        """Call this before a long step: BenchError if the row's time is over."""
         if self.progress.elapsed() - self.row_start > ROW_MAX_S:
             raise BenchError(f"no time left: a row is limited to {ROW_MAX_S / 60:.0f} minutes")
 
     @property
     def budget(self) -> int:
-        """Of the rows that are measured with the access program."""
+        """The budget, in bytes, of rows that are measured with bench/access.c."""
         return (8 if self.tiny else 64) * MIB
 
     @property
@@ -75,7 +75,7 @@ class Context:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For programs that load libdcm or are started by dcmctl."""
+        """The environment of programs that load libdcm or are started by dcmctl."""
         runtime = self.scratch / "run"
         runtime.mkdir(exist_ok=True)
         return {
@@ -87,7 +87,10 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class Raw:
-    """The machine's own round trips, in ns: medians by placement. And AES of a page, one end's."""
+    """Times of the machine without the pager, in ns: round trips (medians by placement), and AES.
+
+    @aes: encryption or decryption of a page, at one end.
+    """
 
     uffd: dict[str, float]
     tcp: dict[str, float]

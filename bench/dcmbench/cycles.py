@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Concurrent cycles of G1 over a large old generation: their times, and the pages they bring in."""
+"""Concurrent cycles of G1 over a large old generation: their times, and the pages they fetch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Figures = TypeVar("Figures", bound="DataclassInstance")
 SHARE = 25
-# A collection that the program asks for is a concurrent cycle, and there is no other.
+# System.gc() starts a concurrent cycle, and no cycle starts by itself.
 FLAGS = (
     "-XX:+UseG1GC",
     "-XX:+ExplicitGCInvokesConcurrent",
@@ -47,7 +47,7 @@ LINES = {
 
 @dataclasses.dataclass(frozen=True)
 class Cycle:
-    """One cycle, or the medians of several. @cycle_ms: until the program goes on."""
+    """One cycle, or the medians of several. @cycle_ms: how long the program waited for it."""
 
     pause_ms: float
     mark_ms: float
@@ -59,7 +59,7 @@ class Cycle:
 
     @property
     def old_pages(self) -> float:
-        """Pages of what is used when it ends."""
+        """Pages of the heap that are used when the cycle ends."""
         return self.old_mib * 256
 
     def text(self, which: str) -> str:
@@ -75,7 +75,7 @@ class Cycle:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The medians of all three."""
+    """The medians for G1 in memory, G1 with its heap on donors, and G1 with donors' help."""
 
     memory: Cycle
     plain: Cycle
@@ -85,7 +85,7 @@ class Found:
     cycles: int
 
     def raw(self) -> dict[str, Any]:
-        """This cycle as a row's raw data."""
+        """The figures as a row's raw data."""
         return dataclasses.asdict(self)
 
 
@@ -97,7 +97,7 @@ def middle(found: Sequence[Figures]) -> Figures:
 
 
 def logged(line: re.Pattern[str], said: str) -> float:
-    """The figure of the last such line of a log."""
+    """The figure in the last line of a log that matches."""
     found = line.findall(said)
     if not found:
         raise host.BenchError(f"no {line.pattern} in the log: {said[-300:]}")
@@ -105,7 +105,7 @@ def logged(line: re.Pattern[str], said: str) -> float:
 
 
 class Program:
-    """Old.java while it runs."""
+    """A running Old.java."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], runtime: Path) -> None:
         self._runtime = runtime
@@ -131,7 +131,7 @@ class Program:
         raise host.BenchError(f"Old has ended: {said[-300:]}")
 
     def collect(self) -> str:
-        """Have the program collect garbage; its output meanwhile."""
+        """Make the program collect garbage; return its output meanwhile."""
         assert self.proc.stdin
         self.proc.stdin.write(b"\n")
         self.proc.stdin.flush()
@@ -144,7 +144,7 @@ class Program:
         return {}
 
     def collect_counted(self) -> tuple[str, float, dict[str, int]]:
-        """The same: what it said, how many ms it took, and what its pager has counted."""
+        """Do collect(); return its output, the ms it took, and what the pager counted meanwhile."""
         before = self.pager()
         start = time.monotonic()
         said = self.collect()
@@ -155,7 +155,7 @@ class Program:
         return said, 1000 * took, counted
 
     def cycle(self) -> Cycle:
-        """One cycle."""
+        """Make the program do one cycle; return its figures."""
         said, took, counted = self.collect_counted()
         figures = {name: logged(line, said) for name, line in LINES.items()}
         return Cycle(
@@ -166,21 +166,24 @@ class Program:
         )
 
     def end(self) -> str:
-        """Its answer."""
+        """Let the program end; return its answer."""
         said, _ = self.proc.communicate(timeout=LIMIT_S)
         if self.proc.returncode:
             raise host.BenchError(f"Old: status {self.proc.returncode}: {said[-300:]!r}")
         return said.decode(errors="replace").strip().splitlines()[-1]
 
     def stop(self) -> None:
-        """It is not needed any more."""
+        """Kill the program if it still runs."""
         self._timer.cancel()
         host.kill_group(self.proc)
 
 
 @contextlib.contextmanager
 def started(b: Bench, flags: Sequence[str], *args: str, ours: bool) -> Iterator[Program]:
-    """Old.java, when it has made its graph; in a new folder, so that no other pager is asked."""
+    """Start Old.java, and wait until it has made its graph.
+
+    It gets a new runtime folder, so that no other pager's socket is found there.
+    """
     with tempfile.TemporaryDirectory(dir=b.folder) as folder, contextlib.ExitStack() as stack:
         runtime = Path(folder)
         argv = b.jvm.command(f"-Xmx{b.scale.heap_mib}m", *flags, "Old", *args, ours=ours)
@@ -191,14 +194,14 @@ def started(b: Bench, flags: Sequence[str], *args: str, ours: bool) -> Iterator[
 
 
 def run(b: Bench, mib: int, cycles: int, *flags: str, ours: bool) -> tuple[Cycle, str]:
-    """The medians of `cycles` cycles, after two that do not count, and the program's answer."""
+    """Run `cycles` cycles after two that do not count; return their medians and the answer."""
     with started(b, (*FLAGS, *flags), str(mib), ours=ours) as program:
         found = [program.cycle() for _ in range(2 + cycles)][2:]
         return middle(found), program.end()
 
 
 def compile_old(b: Bench) -> None:
-    """Old.java."""
+    """Compile Old.java into the bench's folder."""
     source = Path(__file__).resolve().parent.parent / "Old.java"
     javac = os.fspath(b.jvm.home / "bin" / "javac")
     made = host.run([javac, "-d", b.jvm.classes, source], timeout=LIMIT_S)
@@ -209,7 +212,7 @@ def compile_old(b: Bench) -> None:
 def three_ways(
     b: Bench, ours: Sequence[str], run_old: Callable[..., tuple[Figures, str]]
 ) -> tuple[Figures, Figures, Figures]:
-    """In memory, then twice with the heap on donors: G1 by itself, and with donors' help."""
+    """Run Old.java in memory, then with the heap on donors: G1 by itself, G1 with donors' help."""
     compile_old(b)
     memory, answer = run_old(ours=False)
     found = []
@@ -227,7 +230,7 @@ def three_ways(
 
 
 def measure(b: Bench) -> Found:
-    """All three."""
+    """Measure cycles in all three ways."""
     mib = b.scale.heap_mib * 5 // 8
     cycles = 3 if b.scale.tiny else 5
     found = three_ways(b, OURS, functools.partial(run, b, mib, cycles))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The row all-direct: ten real programs with a budget over their peak, against plain ones.
 
-Nothing has to leave; what is measured is what the pager costs all the same. The plain run has
-transparent huge pages: the allocators ask for them, as the kernel gives them only then. It has the
-faster of the program's own allocator and jemalloc. Runs alternate; the output is compared.
+No page has to leave, so the row shows the cost of the pager itself. The plain run has transparent
+huge pages: its allocator asks for them, because the kernel here gives them only on request. It uses
+the faster of the program's own allocator and jemalloc. Plain and paged runs alternate; their output
+is compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "MALLOC_CONF": "thp:always"}
 
 
 def _one(ctx: Context, app: programs.App, size: inputs.Size) -> tuple[float, str]:
-    """Seconds on the pager over plain ones, the median of pairs; and a line for the reader."""
+    """The time on the pager over the plain time (median of pairs), and a line of text about it."""
     folder = inputs.make(ctx.cache, size)
     limit_s = programs.PLAIN_MAX_S
 
@@ -45,7 +46,7 @@ def _one(ctx: Context, app: programs.App, size: inputs.Size) -> tuple[float, str
 
 
 def direct(ctx: Context) -> Row:
-    """All programs; one that fails says why, and the row is not ok."""
+    """Measure all programs. If one fails, the row says why and is not ok."""
     size = inputs.SMALL if ctx.tiny else inputs.FULL
     inputs.warm(inputs.make(ctx.cache, size))
     ratios: dict[str, float] = {}

@@ -20,7 +20,7 @@ BLOCK = re.compile(r"(<!-- ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.S)
 
 
 def load(folder: Path) -> Found:
-    """Rows that were measured, and the machine under `machine`."""
+    """Read the measured rows, and the description of the machine, under the key `machine`."""
     found: Found = {}
     for name in FILES:
         path = folder / f"{name}.json"
@@ -34,7 +34,7 @@ def load(folder: Path) -> Found:
 
 
 def shown(text: str, name: str, title: str) -> str:
-    """The document with this picture in its block."""
+    """The document, with a link to this picture in the picture's block."""
 
     def one(match: re.Match[str]) -> str:
         begin, block, old, end = match.groups()
@@ -45,7 +45,7 @@ def shown(text: str, name: str, title: str) -> str:
 
 
 def filled(text: str, found: Found) -> str:
-    """The document with each of its blocks made again, if there are rows for it."""
+    """The document, with each block replaced that there are rows for."""
 
     def one(match: re.Match[str]) -> str:
         begin, name, old, end = match.groups()
@@ -59,7 +59,7 @@ def _block(name: str, old: str, found: Found) -> str:
     if name == "machine":
         return _machine(found.get("machine", {}).get("machine", {})) or old
     if kind == "picture":
-        return old  # by pictures.py, when it has drawn it
+        return old  # a picture: pictures.py replaces it once it is drawn
     if name == "columns":
         return _columns(found.get("memory", {}), old)
     if name == "apps":
@@ -77,19 +77,19 @@ def _table(head: Sequence[str], lines: Sequence[str]) -> str:
 
 
 def _keyed(old: str) -> dict[str, str]:
-    """Lines of a table by the id in their first column."""
+    """The lines of a table, by the id in their first column."""
     return {m[1]: m[0] for m in re.finditer(r"^\| `([^`]+)`.*$", old, re.M)}
 
 
 def _machine(machine: Row) -> str:
-    """Without the date and the load: each row has its date."""
+    """The table of the machine, without date and load, as each row has its own date."""
     left_out = ("date", "load at the start")
     lines = [f"| {k} | {v} |" for k, v in machine.items() if k not in left_out]
     return "\n".join(["| | |", "| --- | --- |", *lines]) + "\n" if lines else ""
 
 
 def _order(rows: Mapping[str, Row], old: Mapping[str, str]) -> list[str]:
-    """Ids of both: as in the document, then those that are new there."""
+    """All ids: those of the document in its order, then those that are new."""
     return [*old, *(i for i in rows if i not in old)]
 
 
@@ -107,7 +107,7 @@ def _rows(rows: Mapping[str, Row], old: str) -> str:
 
 
 def _details(rows: Mapping[str, Row], old: str) -> str:
-    """A paragraph for each row: what its figures are, in the benchmark's words."""
+    """A paragraph for each row: its detail text, which explains the figures."""
     paragraph = re.compile(r"^- `([^`]+)`: .*\n(?:  .*\n)*", re.M)
     found = {m[1]: m[0].rstrip("\n") for m in paragraph.finditer(old)}
     for id_ in _order(rows, found):
@@ -120,7 +120,7 @@ def _details(rows: Mapping[str, Row], old: str) -> str:
 
 
 def _columns(rows: Mapping[str, Row], old: str) -> str:
-    """The rows of the access program, by way to the donor."""
+    """The table of rows of bench/access.c, with a column for each way to reach a donor."""
     lines = _keyed(old)
     for id_ in ("seq-vs-zram", "rand-vs-zram", "scale-2"):
         if id_ in rows and "columns" in rows[id_].get("raw", {}):
@@ -131,7 +131,7 @@ def _columns(rows: Mapping[str, Row], old: str) -> str:
 
 
 def _apps(rows: Mapping[str, Row]) -> str:
-    """The rows of the programs, and the bound of each way beside it."""
+    """The table of programs, with each way's slowdown and its bound."""
     found = {way: rows.get(f"apps-{way}", {}).get("raw", {}) for way in ("shm", "tls")}
     lines = []
     for name, p in found["shm"].get("programs", {}).items():

@@ -23,7 +23,7 @@ from dcmbench.host import BenchError, children, kill_group, spawn
 from tests.framework.port import free_port
 
 START_S = 20.0
-# Within it a thread, and what it starts, are in another network.
+# Makes a context in which this thread, and processes that it starts, are in another network.
 Network = Callable[[], AbstractContextManager[None]]
 
 
@@ -64,12 +64,12 @@ class Donor:
 
 
 def gc_seconds(of: Donor) -> float:
-    """Processor time of its GC workers so far: of those that run, and those that have ended."""
+    """CPU time of a donor's GC workers so far, those that have ended included."""
     ticks = 0
     for pid in children(of.pid):
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            # utime, stime, and of children that have ended cutime, cstime
+            # utime and stime of a worker; of the donor cutime and cstime, for ended workers
             ticks += sum(int(field) for field in fields[13 if pid == of.pid else 11 : 15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
@@ -87,10 +87,10 @@ def donor(
     network: Network = contextlib.nullcontext,
     ip: str = "127.0.0.1",
 ) -> Iterator[Donor]:
-    """One donor with 4 GiB to lend, for the time of the block; its keys, or another donor's.
+    """Run a donor with 4 GiB to lend until the end of the block.
 
-    `more`: further lines of its configuration. `network`: the one that it is in, where it has
-    address `ip`.
+    `keys`: another donor's key file; None: make one. `more`: further lines of its configuration.
+    `network`: the network in which it runs, with address `ip`.
     """
     if not daemon.exists():
         raise BenchError(f"{daemon.name} is not built: run make")
@@ -143,7 +143,7 @@ def donor(
 
 
 def ask_pager(path: Path, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A pager's answer to a request, or its status, by its socket."""
+    """Send a request (default: status) to a pager's socket; return the answer."""
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(1.0)
         s.connect(os.fspath(path))
@@ -165,7 +165,7 @@ def tune(path: Path, name: str, value: int) -> None:
 
 
 class StatusSampler(threading.Thread):
-    """Asks a pager for its status every `every` seconds; keeps the last before its program ends."""
+    """Asks a pager for its status every `every` seconds, and keeps the last answer."""
 
     def __init__(self, runtime: Path, every: float = 1.0) -> None:
         super().__init__(daemon=True)
@@ -173,7 +173,7 @@ class StatusSampler(threading.Thread):
         self._every = every
         self._halt = threading.Event()
         self.last: dict[str, Any] = {}
-        self.when = time.monotonic()  # of the last
+        self.when = time.monotonic()  # the time of the last answer
 
     def run(self) -> None:
         while not self._halt.wait(self._every):
@@ -188,7 +188,7 @@ class StatusSampler(threading.Thread):
 
 
 def pager_note(p: object) -> str:
-    """A pager's counters, in a few words; "" if it gave no status."""
+    """A short text of a pager's counters; "" if there is no status."""
     if not isinstance(p, dict) or "faults" not in p:
         return ""
     f, mix = p["faults"], p.get("block_mix", {})
@@ -216,7 +216,7 @@ def pager_config(
     rebuild_rate: int = 200 << 20,
     tunables: Mapping[str, int] | None = None,
 ) -> Path:
-    """An INI file for dcm_pager_open(): one donor's address, or those of several."""
+    """Write a configuration for dcm_pager_open(), with one donor or several."""
     lines = [
         "[vm]",
         f"name = {name}-{os.getpid()}",

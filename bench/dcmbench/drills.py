@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Drills: donors die, stop, are cut off, ask for memory and give wrong bytes, all in use.
+"""Drills: donors in use die, stop, are cut off, want memory back, and return wrong bytes.
 
-The program is bench/drill.c, which checks each page that it touches, and says each tenth of a
-second how it goes. access() and swapped() are bench/access.c, whose figures are compared in pairs.
+The load is bench/drill.c, which checks each page that it touches, and prints a line with its
+figures each tenth of a second. access() and swapped() run bench/access.c; their figures are
+compared in pairs.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Drill:
 
 
 class Load:
-    """drill.c, and its lines."""
+    """A running drill.c, and the lines that it has printed."""
 
     def __init__(
         self,
@@ -103,11 +104,11 @@ class Load:
             self.lines.append(Line(time.monotonic(), found["touches"], found["gap_us"] / 1e6))
 
     def ended(self) -> bool:
-        """A page was wrong."""
+        """Whether drill.c has ended, as it does when a page is wrong."""
         return self._process.poll() is not None
 
     def check(self) -> None:
-        """Every page was right so far."""
+        """BenchError if drill.c has ended: a page was wrong."""
         if self.ended():
             assert self._process.stderr
             raise host.BenchError(self._process.stderr.read().decode(errors="replace")[-300:])
@@ -125,7 +126,7 @@ class Load:
 
 
 def network_of(leaf: Leaf | None) -> donors.Network:
-    """A leaf's network, or this program's."""
+    """A context in the network of a leaf; without a leaf, in this program's network."""
     return functools.partial(entered, leaf.name) if leaf else contextlib.nullcontext
 
 
@@ -138,10 +139,10 @@ def group(
     files: bool = False,
     net: Net | None = None,
 ) -> Iterator[list[donors.Donor]]:
-    """`number` donors over TCP without encryption, on a CPU of their own.
+    """Run `number` donors over TCP without encryption, on a CPU of their own.
 
-    `files`: also one donor of files. `more`: further lines of the donors' configurations.
-    `net`: a network with one leaf for each donor, of the donor's name.
+    `files`: run another one, which lends files. `more`: further lines of their configurations.
+    `net`: a network that has a leaf with the name of each donor.
     """
     with contextlib.ExitStack() as stack:
         made: list[donors.Donor] = []
@@ -181,8 +182,8 @@ def configure(
     encrypt: bool = False,
     seal: bool = False,
 ) -> tuple[Path, Path]:
-    """The configuration of a pager on these donors, and its runtime directory. @times: of the
-    budget, the VM's size."""
+    """Write the configuration of a pager on these donors; return its path and the runtime
+    folder's. @times: the VM's size, in budgets."""
     runtime = folder / "run"
     runtime.mkdir(exist_ok=True)
     config = donors.pager_config(
@@ -202,14 +203,14 @@ def configure(
 
 
 def whole(status: dict[str, Any]) -> bool:
-    """Each extent has its copies."""
+    """Whether there are mapped extents, and each has all of its copies."""
     return bool(status.get("extents", {}).get("mapped")) and not (
         status["exposed_bytes"] or status["filling"]
     )
 
 
 def filled(s: Scale, status: dict[str, Any]) -> bool:
-    """So has all that the program uses."""
+    """Whether all memory that the program uses is mapped, and has all of its copies."""
     mapped = status.get("extents", {}).get("mapped", 0)
     return mapped * SLAB_MIB << 20 >= 4 * s.budget and whole(status)
 
@@ -217,7 +218,7 @@ def filled(s: Scale, status: dict[str, Any]) -> bool:
 def wait(
     load: Load, sampler: donors.StatusSampler, good: Callable[[dict[str, Any]], bool]
 ) -> float:
-    """When the status was good for the first time."""
+    """Wait until the status is good; return the time of that status."""
     end = time.monotonic() + READY_S
     while not (sampler.last and good(sampler.last)):
         load.check()
@@ -232,7 +233,7 @@ def rate(lines: list[Line], seconds: float) -> float:
 
 
 def longest(lines: list[Line]) -> float:
-    """The longest that a thread was without finishing a touch, seconds."""
+    """The longest time, in seconds, in which a thread finished no touch."""
     return max((line.gap_s for line in lines), default=0.0)
 
 
@@ -246,7 +247,7 @@ def loaded(
     redundancy: str = COPIES,
     net: Net | None = None,
 ) -> Iterator[tuple[list[donors.Donor], Load, donors.StatusSampler]]:
-    """Donors, and a program with copies on them, half of whose touches write."""
+    """Run donors, and drill.c with copies of its memory on them; half of its touches write."""
     disk = redundancy == "disk"
     with group(s, folder, number, more, disk, net) as made, contextlib.ExitStack() as stack:
         config, runtime = configure(s, folder, made, redundancy, tunables)
@@ -260,7 +261,7 @@ def loaded(
 
 @contextlib.contextmanager
 def hit(pid: int, leaf: Leaf | None, how: str) -> Iterator[None]:
-    """A donor is killed, or until the end of the block stopped, or cut off in silence."""
+    """Kill a donor; or stop it, or drop all its packets, until the end of the block."""
     if how == "link":
         assert leaf
         leaf.cut_from()
@@ -280,7 +281,7 @@ def drill(s: Scale, folder: Path, how: str) -> Drill:
     """Kill the busiest donor (sigkill), stop it (sigstop) or cut it off (link)."""
     try:
         with contextlib.ExitStack() as stack:
-            # each in a network of its own, around a router that can drop what comes and goes
+            # each donor in a network of its own, behind a router that can drop its packets
             net = stack.enter_context(Net("host", *"abcd")) if how == "link" else None
             return _drill(s, folder, how, net)
     except NetError as e:
@@ -320,7 +321,7 @@ def _drill(s: Scale, folder: Path, how: str, net: Net | None) -> Drill:
 
 @dataclasses.dataclass(frozen=True)
 class Twice:
-    """The deaths of two donors at once: what the status had named, and what was lost."""
+    """The deaths of two donors at once: the loss that the status foretold, and the real one."""
 
     together: dict[str, int]
     pair: str
@@ -332,10 +333,10 @@ class Twice:
 
 
 def twice(s: Scale, folder: Path) -> Twice:
-    """Kill the two donors of four that have the most extents together."""
+    """Kill those two of four donors that share the most extents."""
     with loaded(s, folder) as (made, load, sampler):
         wait(load, sampler, functools.partial(filled, s))
-        # what the status names is up to a second old
+        # these figures of the status are up to a second old
         time.sleep(2.5)
         wait(load, sampler, lambda st: not any(d["alone_bytes"] for d in st["donors"]))
         together = {t["donors"]: t["bytes"] for t in sampler.last["together"]}
@@ -344,7 +345,7 @@ def twice(s: Scale, folder: Path) -> Twice:
         for i in dead:
             os.kill(made[i].pid, signal.SIGKILL)
         wait(load, sampler, lambda st: all(st["donors"][i]["state"] == "lost" for i in dead))
-        # each extent that is lost is marked and counted
+        # wait until each lost extent is marked and counted
         time.sleep(5.0)
         load.check()
         return Twice(together, pair, sampler.last["lost_pages"] * 4096)
@@ -363,8 +364,8 @@ class Disk:
 
 
 def disk(s: Scale, folder: Path) -> Disk:
-    """Kill three donors of memory at once; a donor of files is left."""
-    # a page that leaves this host is on both
+    """Kill all three donors that lend memory at once; one that lends files is left."""
+    # thin_after: so that each evicted page is on both of its donors
     with loaded(s, folder, 3, {"thin_after": 10000}, "", "disk") as (made, load, sampler):
         begin = wait(load, sampler, functools.partial(filled, s))
         time.sleep(s.window_s)
@@ -389,7 +390,7 @@ def disk(s: Scale, folder: Path) -> Disk:
 
 @dataclasses.dataclass(frozen=True)
 class Evicted:
-    """Memory that a donor wanted back: slabs asked for, those taken by force, what was lost."""
+    """A donor wants memory back: slabs it asked for, slabs it took by force, what was lost."""
 
     asked: int
     forced: int
@@ -397,7 +398,7 @@ class Evicted:
 
 
 def evict(s: Scale, folder: Path) -> Evicted:
-    """The busiest of three donors gets half of its capacity, and gives hosts a second."""
+    """Halve the capacity of the busiest of three donors; hosts have a second to give slabs back."""
     more = "[eviction]\nevict-timeout = 1s\n"
     with loaded(s, folder, 3, {"thin_after": 10000}, more) as (made, load, sampler):
         wait(load, sampler, functools.partial(filled, s))
@@ -417,7 +418,7 @@ def evict(s: Scale, folder: Path) -> Evicted:
 
 @dataclasses.dataclass(frozen=True)
 class Restart:
-    """Donors killed and started again: how often, the longest stop of a thread, what was lost."""
+    """Donors are killed and started again: how often, a thread's longest stop, what was lost."""
 
     kills: int
     gap_before_s: float
@@ -427,7 +428,7 @@ class Restart:
 
 @contextlib.contextmanager
 def kept(s: Scale, folder: Path) -> Iterator[list[Donor]]:
-    """Two donors whose descriptors are kept for them, as by systemd."""
+    """Run two donors whose descriptors a store keeps for them, as systemd does."""
     with contextlib.ExitStack() as stack:
         made: list[Donor] = []
         for name in "ab":
@@ -448,7 +449,7 @@ def kept(s: Scale, folder: Path) -> Iterator[list[Donor]]:
 
 
 def restart(s: Scale, folder: Path) -> Restart:
-    """Kill one donor, the other, and both, while a program without copies uses their memory."""
+    """Kill the one donor, the other, then both, under a program without copies of its memory."""
     try:
         with kept(s, folder) as made, contextlib.ExitStack() as stack:
             config, runtime = folder / "vm.ini", folder / "run"
@@ -484,7 +485,7 @@ def restart(s: Scale, folder: Path) -> Restart:
 
 @dataclasses.dataclass(frozen=True)
 class Flips:
-    """Pages changed in a donor's memory; of those that came back, how many were noticed or seen."""
+    """Pages changed in a donor's memory; of these, how many the pager or the program noticed."""
 
     changed: dict[str, int]
     noticed: int
@@ -493,9 +494,9 @@ class Flips:
 
 
 def flips(s: Scale, folder: Path) -> Flips:
-    """Change one donor's memory again and again, while a program checks all that it reads."""
+    """Change pages in one donor's memory again and again; drill.c checks all that it reads."""
     want = 2000 if s.tiny else 100000
-    # no page is on the bad donor alone
+    # thin_after: so that no page is on the bad donor alone
     with loaded(s, folder, 2, {"thin_after": 10000}) as (made, load, sampler):
         wait(load, sampler, functools.partial(filled, s))
         with contextlib.closing(spoil.Spoiler(made[1].pid)) as spoiler:
@@ -507,7 +508,7 @@ def flips(s: Scale, folder: Path) -> Flips:
 
 
 def metadata(s: Scale, folder: Path, *, seal: bool = False) -> float:
-    """Bytes that this host keeps for a page, of a VM all of whose extents have copies."""
+    """This host's metadata in bytes per page, for a VM whose extents all have copies."""
     with group(s, folder, 2) as made, contextlib.ExitStack() as stack:
         config, runtime = configure(s, folder, made, COPIES, times=4, seal=seal)
         load = Load(s, config, runtime, 50)
@@ -532,7 +533,7 @@ def touch(
     env: dict[str, str] | None = None,
     cgroup: host.Cgroup | None = None,
 ) -> dict[str, Any]:
-    """bench/access.c, random pages of four times the budget: its figures."""
+    """Run bench/access.c on random pages of four times the budget; return its figures."""
     argv: list[str | os.PathLike[str]] = [
         s.build / "bench" / "bin" / "access",
         *("--pages", str(4 * s.budget >> 12), "--pattern", "rand", "--write", str(write)),
@@ -552,7 +553,7 @@ def access(
     files: bool = False,
     alternate: str = "",
 ) -> dict[str, Any]:
-    """Figures with memory on donors; of both values of a tunable that is to alternate."""
+    """Run touch() with memory on donors. `alternate`: a tunable whose two values alternate."""
     with group(s, folder, number, files=files) as made:
         config, runtime = configure(s, folder, made, redundancy)
         environment = gc.with_libdcm(s.build, runtime)
@@ -562,7 +563,7 @@ def access(
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How a pager's memory is kept."""
+    """How a pager keeps its memory on donors."""
 
     redundancy: str = "none"
     encrypt: bool = False
@@ -570,7 +571,10 @@ class Way:
 
 
 def beside(s: Scale, folder: Path, first: Way, second: Way, number: int) -> dict[str, Any]:
-    """Read faults of two pagers in one process on the same donors, in turn: `ns` and `ns_0`."""
+    """Time read faults of two pagers of one process, on the same donors, in turn.
+
+    The figures are under `ns` and `ns_0`.
+    """
     with group(s, folder, number) as made:
         (config, runtime), (other, _) = (
             configure(
@@ -585,7 +589,7 @@ def beside(s: Scale, folder: Path, first: Way, second: Way, number: int) -> dict
 
 
 def swapped(s: Scale, folder: Path, ledger: host.Ledger) -> dict[str, Any]:
-    """Figures with swap on a file, in a cgroup with the budget."""
+    """Run touch() with swap on a file, in a cgroup whose limit is the budget."""
     folder.mkdir(parents=True)
     with (
         host.swap_file(ledger, folder / "swap", 8 * s.budget),

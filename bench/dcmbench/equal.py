@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Donors' marks of many concurrent cycles, compared with those of G1 in the same cycles."""
+"""Compare the marks that donors make in concurrent cycles with G1's own in the same cycles."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .java import Bench, pager_config, two_donors
 SHARE = 25
 LIMIT_S = 7200.0
 CYCLES = 10_000
-# A collection that the program asks for is a cycle, and some begin by themselves.
+# Each System.gc() is a cycle, and some cycles begin by themselves.
 ROUNDS = CYCLES * 101 // 100
 BY_ITSELF = re.compile(r"G1 marks by itself|Donors' marks of a concurrent cycle are not checked")
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Cycles that were compared, and what they had."""
+    """The cycles that were compared, and their figures."""
 
     wanted: int
     cycles: int
@@ -39,7 +39,7 @@ class Found:
 
 
 def measure(b: Bench) -> Found:
-    """Kinds.java, which has objects of each kind, and asks for a collection in each round."""
+    """Run Kinds.java, which has objects of each kind, and calls System.gc() in each round."""
     rounds, wanted = (20, 15) if b.scale.tiny else (ROUNDS, CYCLES)
     with (
         tempfile.TemporaryDirectory(dir=b.folder) as place,

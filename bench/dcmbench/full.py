@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Full collections of G1 over a large heap: their times, and the pages they bring in."""
+"""Full collections of G1 over a large heap: their times, and the pages they fetch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.jvm import support
 from . import cycles
 from .java import Bench
 
-REPLACED = 10  # percent of the nodes, before each collection
+REPLACED = 10  # percent of the nodes that Old.java replaces before each collection
 FLAGS = ("-XX:+UseG1GC", "-Xlog:gc", *support.Asked.ONLY)
 OURS = ("-XX:+DonorCompact",)
 PAUSE = re.compile(r"Pause Full \(System\.gc\(\)\).* ([0-9.]+)ms$", re.M)
@@ -21,7 +21,7 @@ PAUSE = re.compile(r"Pause Full \(System\.gc\(\)\).* ([0-9.]+)ms$", re.M)
 
 @dataclasses.dataclass(frozen=True)
 class Pause:
-    """One full collection, or the medians of several. @ms: until the program goes on."""
+    """One full collection, or the medians of several. @ms: how long the program waited for it."""
 
     pause_ms: float
     ms: float
@@ -38,7 +38,7 @@ class Pause:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The medians of all three."""
+    """The medians for G1 in memory, G1 with its heap on donors, and G1 with donors' help."""
 
     memory: Pause
     plain: Pause
@@ -48,12 +48,12 @@ class Found:
     collections: int
 
     def raw(self) -> dict[str, Any]:
-        """This pause as a row's raw data."""
+        """The figures as a row's raw data."""
         return dataclasses.asdict(self)
 
 
 def run(b: Bench, mib: int, collections: int, *flags: str, ours: bool) -> tuple[Pause, str]:
-    """The medians of `collections` collections, after one that does not count, and the answer."""
+    """Do `collections` collections after one that does not count; return medians and answer."""
     with cycles.started(b, (*FLAGS, *flags), str(mib), str(REPLACED), ours=ours) as program:
         found = []
         for _ in range(1 + collections):
@@ -70,7 +70,7 @@ def run(b: Bench, mib: int, collections: int, *flags: str, ours: bool) -> tuple[
 
 
 def measure(b: Bench) -> Found:
-    """All three."""
+    """Measure full collections in all three ways."""
     mib = b.scale.heap_mib * 9 // 16
     collections = 2 if b.scale.tiny else 3
     found = cycles.three_ways(b, OURS, functools.partial(run, b, mib, collections))

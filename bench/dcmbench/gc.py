@@ -18,7 +18,7 @@ from typing import Any
 
 from . import donors, host, report
 
-# The ids of the table, in its order: what, target.
+# By id, in the table's order: description and target.
 ROWS: dict[str, tuple[str, str]] = {
     "trace-25": (
         "CLEAN and tracing by a donor's worker against the mutator's side through the pager, "
@@ -77,13 +77,13 @@ class Scale:
 
 
 def cpus() -> tuple[set[int] | None, set[int] | None]:
-    """Those of the program and its pager, and those of donors: apart, if there are two."""
+    """The CPUs for a program with its pager, and those for donors; (None, None) with one CPU."""
     mine = sorted(os.sched_getaffinity(0))
     return (set(mine[:-1]), {mine[-1]}) if len(mine) > 1 else (None, None)
 
 
 def program(build: Path, *args: str | os.PathLike[str]) -> dict[str, Any]:
-    """The figures that bench/gc prints."""
+    """Run bench/gc; return the figures that it prints."""
     argv = [build / "bench" / "bin" / "gc", *args]
     return dict(host.run(argv, timeout=LIMIT_S).json())
 
@@ -92,7 +92,7 @@ def program(build: Path, *args: str | os.PathLike[str]) -> dict[str, Any]:
 def one_donor(
     build: Path, *, slab_mib: int = SLAB_MIB, encrypt: bool = False, threads: int = 0
 ) -> Iterator[tuple[Path, donors.Donor]]:
-    """A folder for a while, and in it a donor on a core of its own."""
+    """Make a temporary folder, and run a donor in it, on a core of its own."""
     with tempfile.TemporaryDirectory(prefix="dcm-bench-gc-") as name:
         folder = Path(name)
         options = {
@@ -126,7 +126,7 @@ def on_donor(
     slab_mib: int = SLAB_MIB,
     encrypt: bool = False,
 ) -> dict[str, Any]:
-    """The figures that bench/gc_host prints: one donor over tcp, @budget MiB of its @mib direct."""
+    """Run bench/gc_host on one donor over TCP, with @budget MiB of its @mib direct; its figures."""
     with one_donor(build, slab_mib=slab_mib, encrypt=encrypt) as (folder, donor):
         config = donors.pager_config(
             folder / "vm.ini",
@@ -159,10 +159,10 @@ def row(
 
 
 def trace_25(s: Scale) -> report.Row:
-    """From CLEAN to the results, all in, against the plain tracer through the pager.
+    """Compare the whole time from CLEAN to the results with a plain tracer through the pager.
 
     A program may run during CLEAN, so a runtime that knows early that it will trace does not wait
-    for it; one that does not know waits. Judged is the longer way.
+    for CLEAN; others do. The row judges the longer time, with CLEAN.
     """
     mib = s.mib(TRACE_25_MIB)
     found = on_donor(s.build, "trace", mib, mib // 4, s.repeat)
@@ -189,7 +189,7 @@ def trace_25(s: Scale) -> report.Row:
 
 
 def jvm_marking(log: str) -> list[float]:
-    """Marking of each full collection in ns of CPU time: of its wall time what it was running."""
+    """The CPU time of marking in each full collection, in ns, estimated from its wall time."""
     mark = {n: float(ms) for n, ms in re.findall(r"GC\((\d+)\) Marking Phase ([\d.]+)ms", log)}
     found = []
     for n, user, system, real in re.findall(
@@ -202,7 +202,7 @@ def jvm_marking(log: str) -> list[float]:
 
 
 def trace_vs_jvm(s: Scale) -> report.Row:
-    """The same graph in a JVM; Parallel with one thread, all of its heap there from the start."""
+    """Trace the same graph in a JVM: Parallel GC with one thread, its whole heap touched before."""
     java, javac = shutil.which("java"), shutil.which("javac")
     if not java or not javac:
         return row("trace-vs-jvm", None, False, "no JDK: scripts/deps.sh bench")
@@ -232,7 +232,7 @@ def trace_vs_jvm(s: Scale) -> report.Row:
             timeout=LIMIT_S,
         )
     log = done.output.decode(errors="replace")
-    # the first one also moves everything to where it stays
+    # drop the first, which also moves all objects to their final places
     marking = jvm_marking(log)[1:]
     if done.status or not marking:
         raise host.BenchError(f"java: {done.error[-300:]}")
@@ -250,10 +250,11 @@ def trace_vs_jvm(s: Scale) -> report.Row:
 
 
 def mutator(s: Scale) -> report.Row:
-    """From TRACE_START to the results, in turn with as long without.
+    """The program's speed from TRACE_START to the results, over its speed without a trace.
 
-    All of it is felt: the pause, the time until donors have begun, in which they are brought what
-    was written, and the trace. In the details: the trace alone.
+    Periods with and without a trace alternate. A trace period includes the pause, the time until
+    donors have begun, in which written pages are sent to them, and the trace. The details also
+    have the value for the trace alone.
     """
     mib = s.mib(MUTATOR_MIB)
     found = on_donor(s.build, "mutator", mib, mib // 2, 4 * s.repeat)
@@ -289,10 +290,11 @@ def mutator(s: Scale) -> report.Row:
 
 
 def start_pause(s: Scale) -> report.Row:
-    """After one second of writing a tenth a second; growth from nothing to that.
+    """The pause of TRACE_START after one second of writing a tenth of memory a second.
 
-    With a barrier the program stands still in the pause, and then whenever a page that it uses is
-    on its way: the longest of these is what is felt. Without one it stands still all the time.
+    The row judges how much the pause grows from nothing written to that. With a barrier, the
+    program stands still in the pause, and later whenever it uses a page that is being sent; the
+    longest of these stops counts. Without a barrier, it stands still until all is sent.
     """
     mib = s.mib(PAUSE_MIB)
     found = on_donor(s.build, "pause", mib, mib + mib // 4, s.repeat)
@@ -351,7 +353,7 @@ def start_pause(s: Scale) -> report.Row:
 
 
 def trace_prefetch(s: Scale) -> report.Row:
-    """Medians of several runs, each the best of five turns."""
+    """Compare the engine with the plain tracer: medians of runs, each the best of five turns."""
     mib = str(s.mib(256))
     runs = [program(s.build, "trace", mib, "1") for _ in range(s.repeat)]
     engine = report.median([r["engine_ns"] for r in runs])
@@ -370,10 +372,10 @@ def trace_prefetch(s: Scale) -> report.Row:
 
 
 def evacuate(s: Scale) -> report.Row:
-    """CPU time of the engine alone; bytes over the network of the whole way, with a real donor.
+    """Measure the engine's CPU time, and with a real donor the bytes of EVACUATE on the network.
 
-    The network is a namespace of its own: all that its loopback carries during the request is
-    counted, as the kernel counts it. The to-region and its table are zero before.
+    The donor is reached over the loopback of a network namespace of its own: the kernel's count of
+    all bytes on it during the request is used. The to-region and its table are zero before.
     """
     runs = [program(s.build, "evacuate", str(REGION_MIB), "20") for _ in range(s.repeat)]
     depth = report.median([r["depth_ns"] for r in runs])
@@ -428,7 +430,7 @@ def evacuate(s: Scale) -> report.Row:
 
 
 def worker_memory(s: Scale) -> report.Row:
-    """Of the process, as the kernel counts it, while it traces again and again; two threads."""
+    """Measure a worker's memory by the kernel's count, while two threads trace again and again."""
     found: dict[int, tuple[int, int]] = {}
     for mib in (s.mib(256), s.mib(512)):
         with one_donor(s.build, slab_mib=REGION_MIB, threads=2) as (folder, donor):
@@ -447,7 +449,7 @@ def worker_memory(s: Scale) -> report.Row:
     if not all(rss for rss, _ in found.values()):
         raise host.BenchError("the worker ended")
     shares = {mib: sum(most) / (mib << 20) * 100 for mib, most in found.items()}
-    # From the two sizes: the part that grows with the space, and the part that every worker has.
+    # Two sizes give the part that grows with the space, and the constant part of each worker.
     (small, less), (large, more) = found.items()
     slope = (sum(more) - sum(less)) / ((large - small) << 20)
     base = sum(less) - slope * (small << 20)
@@ -481,7 +483,7 @@ def worker_seconds(donor_pid: int) -> float:
 def busy(
     build: Path, config: Path, mib: int, runtime: Path, runs: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A session whose worker never rests, from its first trace on."""
+    """Run a session whose worker traces without a rest; the block begins after its first trace."""
     argv: list[str | os.PathLike[str]] = [build / "bench/bin/gc_host", "busy", config]
     with host.spawn(
         [*argv, str(mib), str(runs)], cpus=cpus()[0], env=with_libdcm(build, runtime)
@@ -499,7 +501,10 @@ def busy(
 
 
 def neighbour(s: Scale) -> report.Row:
-    """The busy session rests and goes on in turn, so that nothing else differs."""
+    """Compare a session's speed while another session is busy with its speed while that rests.
+
+    The other session rests and goes on in turn, so that nothing else differs.
+    """
     ratios, rates, shares = [], [], []
     with one_donor(s.build) as (folder, donor):
         configs = [
@@ -527,7 +532,7 @@ def neighbour(s: Scale) -> report.Row:
         with busy(s.build, configs[0], BUSY_MIB, folder / "busy", 1) as other:
             for turn in range(2 * s.repeat):
                 found = {}
-                # what the machine does meanwhile is in both the same
+                # alternate the order, so that other work of the machine affects both alike
                 for beside in (True, False) if turn % 2 else (False, True):
                     other.send_signal(signal.SIGUSR2 if beside else signal.SIGUSR1)
                     begun, cpu = time.monotonic(), worker_seconds(donor.pid)
@@ -549,7 +554,7 @@ def neighbour(s: Scale) -> report.Row:
 
 
 def measures(s: Scale) -> dict[str, Callable[[], report.Row]]:
-    """By id; a row that fails says why, and the others go on."""
+    """The functions that measure rows, by id. If one fails, its row says why; others go on."""
     found: dict[str, Callable[[Scale], report.Row]] = {
         "trace-25": trace_25,
         "trace-prefetch": trace_prefetch,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Processes, memory cgroups and swap, on zram or a file, none of which outlives the run.
 
-Everything made is undone in a finally; SIGINT and SIGTERM become exceptions (bench/run), so
-they come through there too. Against SIGKILL there is a ledger: what is about to be made is
-written to a file first, and the next start undoes what it finds there.
+All that is made is removed in a `finally`; bench/run turns SIGINT and SIGTERM into exceptions, so
+these run `finally` too. Against SIGKILL there is a ledger: before something is made, its name is
+written to a file, and the next start removes what that file names.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ V2 = Path("/sys/fs/cgroup")
 
 
 class BenchError(Exception):
-    """Something could not be measured; the text says why, in one line."""
+    """A measurement failed; the text says why, in one line."""
 
 
 # ---- the ledger ----
 
 
 class Ledger:
-    """Names of things in the system that are ours, on disk before they exist."""
+    """A file with the names of folders, cgroups and devices of ours; written before they exist."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -75,7 +75,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[Path]:
-        """A temporary directory; its path is short enough for sockets."""
+        """Make a temporary folder, whose path is short enough for sockets."""
         path = Path(tempfile.mkdtemp(prefix="dcm-bench-"))
         with self.holding("folder", os.fspath(path)):
             try:
@@ -103,7 +103,7 @@ class Ran:
 
     seconds: float
     status: int
-    output: bytes  # the first of it; the hash is of all
+    output: bytes  # only its beginning; the hash is of all of it
     sha256: str
     error: str
     maxrss: int  # bytes
@@ -127,7 +127,7 @@ class Ran:
 
 
 def children(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all of its descendants."""
     found = [pid]
     for p in found:
         for task in Path(f"/proc/{p}/task").glob("*/children"):
@@ -137,7 +137,7 @@ def children(pid: int) -> list[int]:
 
 
 def anon_bytes(pid: int) -> int:
-    """Anonymous memory of a process now, as the kernel counts it."""
+    """The anonymous memory that a process has now, as the kernel counts it."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
@@ -146,7 +146,7 @@ def anon_bytes(pid: int) -> int:
 
 
 def rss_peak(pid: int) -> int:
-    """Most resident memory a running process has had."""
+    """The peak of a running process's resident memory."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -155,9 +155,9 @@ def rss_peak(pid: int) -> int:
 
 
 def resident_beside(pid: int, name: str) -> tuple[int, int]:
-    """Bytes a process has resident but for mappings of files of that name; of its page tables.
+    """Resident bytes of a process, without mappings of files called `name`; bytes of page tables.
 
-    As the kernel counts them (smaps, VmPTE); nothing when the process is gone.
+    The kernel counts them (smaps, VmPTE). Both are 0 if the process is gone.
     """
     total, tables, counted = 0, 0, True
     try:
@@ -176,7 +176,7 @@ def resident_beside(pid: int, name: str) -> tuple[int, int]:
 
 
 class Sampler(threading.Thread):
-    """The most anonymous memory seen of a process tree's largest process."""
+    """Samples the anonymous memory of the largest process in a process tree; keeps the maximum."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -196,7 +196,7 @@ class Sampler(threading.Thread):
 
 
 def kill_group(proc: subprocess.Popen[bytes]) -> None:
-    """End a child that was started in a session of its own, and all of that session."""
+    """Kill a child that spawn() started, and all of its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(proc.pid, signal.SIGKILL)
     with contextlib.suppress(Exception):
@@ -214,7 +214,7 @@ def spawn(
     stderr: int = subprocess.PIPE,
     cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a program that dies with this one, in a cgroup, on some CPUs."""
+    """Start a program in a new session, in a cgroup and on these CPUs; it dies with this one."""
 
     def child() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -246,7 +246,7 @@ def run(
     cwd: Path | None = None,
     sample: bool = False,
 ) -> Ran:
-    """Run a program to its end; its output is hashed as it comes, never stored in files."""
+    """Run a program to its end. Its output is hashed as it comes, not written to a file."""
     with contextlib.ExitStack() as stack:
         feed = stack.enter_context(stdin.open("rb")) if stdin else None
         start = time.monotonic()
@@ -311,9 +311,9 @@ IFF_UP = 1
 
 @contextlib.contextmanager
 def own_network() -> Iterator[None]:
-    """In a network namespace for a while, whose only device is a loopback that nobody else uses.
+    """Put this thread, and what it starts, into a new network namespace until the block ends.
 
-    For this thread, and what it starts meanwhile.
+    The namespace has only a loopback device, which nobody else uses.
     """
     with open("/proc/thread-self/ns/net", "rb") as before:
         if _libc.unshare(CLONE_NEWNET):
@@ -361,7 +361,7 @@ class Cgroup:
                 (path / "memory.swap.max").write_text("max")
 
     def enter(self) -> None:
-        """Put the calling process in (between fork and exec)."""
+        """Put the calling process into the cgroup; called between fork and exec."""
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
     def peak(self) -> int:
@@ -411,7 +411,7 @@ def _swap_off(device: str) -> None:
 
 
 def _swap_on(device: str) -> None:
-    """Preferred to whatever swap there is."""
+    """Turn swap on for a device, with a higher priority than all other swap."""
     try:
         subprocess.run(["mkswap", device], check=True, capture_output=True)
         subprocess.run(["swapon", "-p", "32767", device], check=True, capture_output=True)
@@ -421,7 +421,7 @@ def _swap_on(device: str) -> None:
 
 @contextlib.contextmanager
 def swap_file(ledger: Ledger, path: Path, size: int) -> Iterator[None]:
-    """Swap on a new file."""
+    """Swap on a new file, until the end of the block."""
     if os.geteuid():
         raise BenchError("needs root for swap on a file")
     device = os.fspath(path)
@@ -453,7 +453,7 @@ def _zram_remove(number: int) -> None:
 
 
 class Zram:
-    """A swap device on zram, ours alone, preferred to whatever swap there is."""
+    """A zram device of our own, used for swap with a higher priority than all other swap."""
 
     def __init__(self, number: int, algorithm: str) -> None:
         self.number = number
@@ -461,7 +461,7 @@ class Zram:
         self._block = Path(f"/sys/block/zram{number}")
 
     def ratio(self) -> tuple[int, float]:
-        """Of its content now: bytes stored, and how much smaller they became."""
+        """The bytes stored in it now, and their compression ratio."""
         fields = [int(f) for f in _text(self._block / "mm_stat").split()]
         if len(fields) < 2 or not fields[1]:
             return 0, 0.0
@@ -469,7 +469,7 @@ class Zram:
 
 
 class RatioSampler(threading.Thread):
-    """The compression a zram device had when it was fullest."""
+    """Samples the compression ratio of a zram device; keeps that of the fullest moment."""
 
     def __init__(self, device: Zram) -> None:
         super().__init__(daemon=True)
@@ -488,7 +488,7 @@ class RatioSampler(threading.Thread):
 
 
 def zram_algorithms() -> list[str]:
-    """Those worth trying as the peer: the kernel's default, and lz4 (what distributions set)."""
+    """The compressors to compare with: the kernel's default, and lz4, which distributions set."""
     for block in sorted(Path("/sys/block").glob("zram*")):
         words = _text(block / "comp_algorithm").split()
         default = [w.strip("[]") for w in words if w.startswith("[")]

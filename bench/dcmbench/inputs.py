@@ -15,7 +15,7 @@ APPS = Path(__file__).resolve().parent.parent / "apps"
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How much of everything."""
+    """The sizes of all inputs."""
 
     lines: int
     bases: int
@@ -27,13 +27,13 @@ class Size:
     rounds: int
     keys: int
     requests: int
-    part: int  # of the lines, for what takes long for each
+    part: int  # number of lines, for programs that take long for each
     rows: int
     functions: int
     passes: int = 1  # over the same data
 
 
-# For traces, and where nothing but the start takes longer: seconds alone.
+# For traces, and for programs that only have to start: they take seconds alone.
 FULL = Size(
     lines=3_300_000,
     bases=24_000_000,
@@ -49,7 +49,7 @@ FULL = Size(
     rows=500_000,
     functions=150,
 )
-# For programs that are timed: 20 s and more alone, in the memory of FULL.
+# For programs that are timed: they take 20 s or more alone, with as much memory as FULL.
 LONG = dataclasses.replace(
     FULL,
     reads=48_000,
@@ -59,7 +59,7 @@ LONG = dataclasses.replace(
     functions=270,
     passes=5,
 )
-# To try that everything runs.
+# To check that everything runs (--tiny).
 SMALL = Size(
     lines=400_000,
     bases=1_500_000,
@@ -151,7 +151,7 @@ def _xml(path: Path, size: Size) -> None:
 
 
 def _source(path: Path, size: Size) -> None:
-    """Functions that each make maps of their own types."""
+    """Write a C++ source: each of its functions makes maps of types of its own."""
     with path.open("w", encoding="ascii") as out:
         out.write("#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n")
         for i in range(size.functions):
@@ -176,7 +176,7 @@ _MAKERS: dict[str, Callable[[Path, Size], None]] = {
 
 
 def make(cache: Path, size: Size) -> Path:
-    """The folder with all of them."""
+    """Make all inputs unless the cache has them; return their folder."""
     digest = hashlib.sha256(repr(size).encode())
     for source in (Path(__file__), APPS / "shop.sql"):
         digest.update(source.read_bytes())
@@ -193,7 +193,7 @@ def make(cache: Path, size: Size) -> Path:
 
 
 def warm(folder: Path) -> None:
-    """Into the page cache, charged to nobody's memory limit."""
+    """Read all inputs into the page cache, so that they are charged to no cgroup with a limit."""
     for path in folder.iterdir():
         with path.open("rb") as f:
             while f.read(1 << 20):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Our JVM beside the stock one: Java programs, the donors of their heap, and runs of them."""
+"""Java programs for comparing our JVM with the stock one, their donors, and runs of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import donors, gc, host, pauses
 
 SLAB_MIB = 16
 LIMIT_S = 1200.0
-ASK_S = 0.2  # between two questions to the pager
+ASK_S = 0.2  # interval between two status requests to the pager
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,29 +36,29 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A Java program that checks itself, or whose files are compared."""
+    """A Java program that checks its results itself, or whose output files are compared."""
 
     name: str
     args: tuple[str, ...]
-    files: bool = False  # its answer is the files it makes, in the folder that it gets
+    files: bool = False  # its answer is the files that it makes in the folder it gets
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One run: seconds from start to end, the answer, and what the pager has counted."""
+    """One run: seconds from start to end, the answer, and the pager's counters."""
 
     seconds: float
     cpu_s: float
     rss: int  # its peak, in bytes
     answer: str
     pager: Mapping[str, Any]
-    age_s: float  # of the counts when the program had ended
+    age_s: float  # age of the pager's counters at the program's end
     pauses: Sequence[pauses.Pause]
-    workers_s: float  # processor time of donors' GC workers meanwhile
+    workers_s: float  # CPU time of donors' GC workers meanwhile
 
 
 def programs(s: Scale, source: Path) -> list[Program]:
-    """Those of tests/jvm: one whose old generation changes all the time, javac, real ones."""
+    """The programs of tests/jvm: one whose old generation changes all the time, and real ones."""
     operations, methods = ("20000", 100) if s.tiny else ("600000", 1500)
     source.write_text(support.large_source(methods), encoding="utf-8")
     return [
@@ -73,7 +73,7 @@ def programs(s: Scale, source: Path) -> list[Program]:
 
 @contextlib.contextmanager
 def two_donors(s: Scale, folder: Path) -> Iterator[list[donors.Donor]]:
-    """Two donors on a core of their own, in the clear."""
+    """Run two donors on a core of their own, without encryption."""
     daemon, options = s.build / "bin" / "dcm-donord", {"slab-size": f"{SLAB_MIB}M"}
     cpus = gc.cpus()[1]
     with (
@@ -95,7 +95,7 @@ def answer_of(program: Program, ran: host.Ran, out: Path) -> str:
 
 
 class Bench:
-    """Our JVM beside the stock one, compiled programs, and runs of them."""
+    """Both JVMs and the compiled programs; runs them."""
 
     def __init__(self, s: Scale, folder: Path) -> None:
         self.scale = s
@@ -113,7 +113,7 @@ class Bench:
         cgroup: host.Cgroup | None = None,
         limit_s: float = LIMIT_S,
     ) -> Outcome:
-        """Run it once, @on donors or none, with what the pager counted; its answer is there."""
+        """Run a program once. @on: the donors of its heap; (): all of the heap is in memory."""
         out, runtime, log = self.folder / "out", self.folder / "run", self.folder / "gc.log"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
@@ -156,7 +156,7 @@ class Bench:
 
 
 def counts(pager: Mapping[str, Any]) -> dict[str, int]:
-    """Faults, pages brought in and pages written back, as the pager counted them."""
+    """The pager's counts of faults, fetched pages and written pages; {} without a status."""
     if not pager:
         return {}
     return {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows of our JVM: what its libjvm costs without the flag, and with a heap on donors.
+"""Rows of our JVM: the cost of its libjvm without donors' help, its times with a heap on donors.
 
-Whole programs (shares.py) are timed from the start of a process to its end, and their pauses
-are those that G1 logs. Other rows are of concurrent cycles (cycles.py), of full collections
-(full.py), and of marks that are compared with G1's own (equal.py).
+Whole programs (shares.py) are timed from the start of a process to its end; their pauses are those
+that G1 logs. Other rows measure concurrent cycles (cycles.py) and full collections (full.py), and
+compare donors' marks with G1's own (equal.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import cycles, equal, full, host, pauses, report, shares
 from .java import Bench, Scale
 from .shares import Measured, geomean
 
-# The ids of the table, in its order: what, target.
+# By id, in the table's order: description and target.
 ROWS: dict[str, tuple[str, str]] = {
     "off": ("the patched JVM without the flag against the stock one", "0.98 to 1.02 x"),
     "mark-equal": ("donors' marks that are not G1's own, of 10^4 collections", "0"),
@@ -53,7 +53,7 @@ def row(
 
 
 def off(b: Bench) -> report.Row:
-    """Both JVMs with all of the heap in memory, in turn."""
+    """Compare our JVM with the stock one, both with the whole heap in memory, in turn."""
     found, said = {}, []
     for program in b.programs:
         sides = {
@@ -77,7 +77,7 @@ def off(b: Bench) -> report.Row:
 
 
 def end_to_end(name: str, share: int, found: shares.Found) -> report.Row:
-    """G1 by itself against G1 with donors' help, both with their heap on donors."""
+    """Compare G1 by itself with G1 with donors' help, both with their heap on donors."""
     value = geomean(one.ratio("plain", "ours") for one in found.programs)
     said = [
         f"{one.name} {one.ratio('plain', 'ours'):.2f} (plain G1 {one.seconds('plain'):.1f} s, "
@@ -94,7 +94,7 @@ def end_to_end(name: str, share: int, found: shares.Found) -> report.Row:
 
 
 def slowdown(name: str, share: int, found: shares.Found) -> report.Row:
-    """With donors' help against the stock JVM with all of its heap in memory."""
+    """Compare G1 with donors' help with the stock JVM whose whole heap is in memory."""
     value = geomean(one.ratio("ours", "memory") for one in found.programs)
     said = [
         f"{one.name} {one.ratio('ours', 'memory'):.2f} (all memory {one.seconds('memory'):.1f} s)"
@@ -110,7 +110,7 @@ def slowdown(name: str, share: int, found: shares.Found) -> report.Row:
 
 
 def vs_zram(found: shares.Found) -> report.Row:
-    """The stock JVM in as much memory as ours has had, the rest of it compressed."""
+    """Compare with the stock JVM in as much memory as ours had, with swap on zram."""
     both = [one for one in found.programs if one.has("zram")]
     said = [
         f"{one.name} {one.ratio('zram', 'ours'):.2f} (zram {one.seconds('zram'):.1f} s)"
@@ -129,7 +129,7 @@ def vs_zram(found: shares.Found) -> report.Row:
 
 
 def pause_p90(found: shares.Found) -> report.Row:
-    """The 90th percentile of programs' pauses for their collector, against all in memory."""
+    """Compare the 90th percentile of GC pauses with that of the heap in memory."""
     values, said = [], []
     for one in found.programs:
         ours, memory = one.pauses("ours"), one.pauses("memory")
@@ -151,7 +151,7 @@ def pause_p90(found: shares.Found) -> report.Row:
 
 
 def workers_cpu(found: shares.Found) -> report.Row:
-    """The CPU time that donors spend on a heap."""
+    """The CPU time that donors spend on GC, over the program's own."""
     value = geomean(max(one.workers(), 0.01) for one in found.programs)
     said = [f"{one.name} {one.workers():.3f}" for one in found.programs]
     return row(
@@ -164,7 +164,7 @@ def workers_cpu(found: shares.Found) -> report.Row:
 
 
 def mark_equal(b: Bench) -> report.Row:
-    """Donors' marks of concurrent cycles beside G1's own of the same."""
+    """Compare donors' marks with G1's own in the same concurrent cycles."""
     found = equal.measure(b)
     return row(
         "mark-equal",
@@ -179,7 +179,7 @@ def mark_equal(b: Bench) -> report.Row:
 
 
 def cycle_row(name: str, found: cycles.Found) -> report.Row:
-    """One of the rows of concurrent cycles."""
+    """Make one of the rows about concurrent cycles."""
     plain, ours, memory = found.plain, found.ours, found.memory
     if name == "mark-speed":
         value = plain.mark_ms / ours.mark_ms
@@ -204,7 +204,7 @@ def cycle_row(name: str, found: cycles.Found) -> report.Row:
 
 
 def full_gc(b: Bench) -> report.Row:
-    """Full collections."""
+    """The row about full collections."""
     found = full.measure(b)
     value = found.plain.ms / found.ours.ms
     return row(
@@ -223,7 +223,7 @@ def full_gc(b: Bench) -> report.Row:
 
 
 def share_row(name: str, found: shares.Found) -> report.Row:
-    """One of the rows of whole programs."""
+    """Make one of the rows about whole programs."""
     if name == "vs-zram-25":
         return vs_zram(found)
     if name == "pause-p90":
@@ -237,7 +237,7 @@ def share_row(name: str, found: shares.Found) -> report.Row:
 def measures(
     build: Path, repeat: int, tiny: bool, folder: Path
 ) -> dict[str, Callable[[], report.Row]]:
-    """By id; a row that fails says why, and the others go on."""
+    """The functions that measure rows, by id. If one fails, its row says why; others go on."""
 
     @functools.cache
     def bench() -> Bench:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Drills on dcmfs, under a program whose memory is a file: donors die, or dcm-hostd.
+"""Drills on dcmfs: donors or dcm-hostd die under a program whose memory is a dcmfs file.
 
-Everything is in L1, the emulated VM of tests/vm: measure() boots one, and runs this file there,
-which writes the figures of both to a file. The test bed is that of tests/faults: networks,
-dcm-hostd, and a program that checks every byte, and counts accesses that take longer than a second.
+All of it runs in L1, the emulated VM of tests/vm: measure() boots an L1 and runs this file in it,
+which does both drills and writes their figures to a file. The test bed is that of tests/faults:
+networks, dcm-hostd, and a program that checks every byte and counts accesses longer than a second.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MIB = 16
 SETTINGS = "rebuild-rate = 0\npatience = 120s\n"
 WHOLE_S = 600.0
 STEADY_S = 2.0
-BOOT_S = 600.0  # on a machine that does much else
-AWAYS_S = (0.0, 0.0, 0.0, 10.0)  # dcm-hostd is killed so often, and away for so long
+BOOT_S = 600.0  # limit for booting L1, on a busy machine
+AWAYS_S = (0.0, 0.0, 0.0, 10.0)  # for each kill of dcm-hostd: time until its next start
 LIMIT_S = 2400.0
 FIGURES = "/tmp/figures"
 
@@ -53,7 +53,7 @@ class Hit:
 
 @dataclasses.dataclass(frozen=True)
 class Drill:
-    """Three donors' deaths, by the way they died."""
+    """The deaths of three donors, by the way in which each died."""
 
     window_s: float
     hits: dict[str, Hit]
@@ -65,7 +65,7 @@ class Drill:
 
     @property
     def more_stops(self) -> int:
-        """Than in the quiet time before."""
+        """The number of stops beyond those in the quiet time before each death."""
         return sum(h.stops - h.stops_before for h in self.hits.values())
 
 
@@ -108,19 +108,19 @@ def measure(s: Scale) -> tuple[Drill, Restart]:
 
 
 class File:
-    """The file, as dcm-hostd tells of it."""
+    """The dcmfs file, as dcm-hostd's status shows it."""
 
     def __init__(self, dcmfs: Dcmfs, copies: int = 2) -> None:
         self.dcmfs = dcmfs
         self.copies = copies
 
     def status(self) -> dict[str, Any]:
-        """Empty if dcm-hostd gave none just now."""
+        """The file's part of dcm-hostd's status; empty if there is none at the moment."""
         found: dict[str, Any] = self.dcmfs.status().get(FILE, {})
         return found
 
     def whole(self) -> bool:
-        """Each extent has its slabs, no page lacks a copy, and the donors are there."""
+        """Whether each extent has its slabs, no page lacks a copy, and all donors are up."""
         s = self.status()
         if not s or not s["extents"]:
             return False
@@ -129,7 +129,7 @@ class File:
         return slabs == self.copies * s["extents"] and not (lacks or s["filling"] or s["wanted"])
 
     def until_whole(self) -> None:
-        """And it stays so for a while: connections may be about to be made again."""
+        """Wait until the file is whole, and stays so for a while: sessions may still reconnect."""
         end = time.monotonic() + WHOLE_S
         since = time.monotonic()
         while time.monotonic() - since < STEADY_S:
@@ -141,7 +141,7 @@ class File:
             time.sleep(0.2)
 
     def until_lost(self, name: str) -> None:
-        """A donor that is dead is taken for lost some seconds later."""
+        """Wait until dcm-hostd takes the dead donor for lost, which takes some seconds."""
         end = time.monotonic() + WHOLE_S
         while not any(d["name"] == name and d["state"] == "lost" for d in self.donors()):
             if time.monotonic() > end:
@@ -153,13 +153,13 @@ class File:
         return found
 
     def busiest(self, of: set[str]) -> str:
-        """Of these donors, the one with most slabs."""
+        """The donor, of these, that has the most slabs."""
         donors = [d for d in self.donors() if d["name"] in of]
         return str(max(donors, key=lambda d: d["slabs"])["name"])
 
 
 def filled() -> int:
-    """Bytes that were copied to make copies, as the module counts."""
+    """Bytes that the kernel module has copied to restore copies."""
     [stats] = Path("/sys/kernel/debug/kvm-dcm").glob("*/stats")
     found = re.search(r"^FILLED_PAGES (\d+)$", stats.read_text(), re.MULTILINE)
     assert found
@@ -167,7 +167,7 @@ def filled() -> int:
 
 
 def stops(victim: Victim, seconds: float) -> int:
-    """Accesses that took longer than a second in that time, or still wait."""
+    """Wait `seconds`; the number of accesses that took over a second meanwhile, or still wait."""
     before = int(victim.ask("stat", WHOLE_S)["stops"])
     time.sleep(seconds)
     return int(victim.ask("stat", WHOLE_S)["stops"]) - before

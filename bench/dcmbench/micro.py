@@ -19,7 +19,8 @@ from dcmbench.report import Row, median, row
 
 TIMEOUT = 60.0
 
-# Where threads may run. One list for raw and for ours: of each, the best counts.
+# Where threads may run. The bare round trips and the pager are measured with each placement; of
+# both, the best one counts.
 PLACEMENTS = ("default", "same", "spin")
 PAGER_CPUS: dict[str, set[int] | None] = {"default": None, "same": {0}, "spin": {0, 1}}
 DONOR_CPUS: dict[str, set[int] | None] = {"default": None, "same": {0}, "spin": {1}}
@@ -28,7 +29,7 @@ DONOR_SPIN_US = {"default": 0, "same": 0, "spin": 200}
 
 
 def raw(ctx: Context) -> Raw:
-    """Bare round trips in each placement, the median of several runs' medians; AES of a page."""
+    """Measure bare round trips in each placement (medians of runs' medians), and AES of a page."""
     aes: list[float] = []
     seen: dict[str, dict[str, list[float]]] = {"raw_uffd": {}, "raw_tcp": {}}
     placements = PLACEMENTS if (os.cpu_count() or 1) > 1 else ("default", "same")
@@ -56,7 +57,7 @@ def access(
     cgroup: host.Cgroup | None = None,
     cpus: set[int] | None = None,
 ) -> dict[str, Any]:
-    """Run the access program; its figures."""
+    """Run bench/access.c; return its figures."""
     argv: list[str | os.PathLike[str]] = [ctx.program("access"), *arguments]
     if config:
         argv += ["--pager", config]
@@ -70,7 +71,7 @@ def access(
 def profile(
     ctx: Context, argv: Sequence[str | os.PathLike[str]], cpus: set[int] | None = None
 ) -> str:
-    """Where a program's CPU time goes, for a target that was missed; needs perf."""
+    """A text with a program's CPU profile, for a row that missed its target; needs perf."""
     perf = shutil.which("perf")
     if not perf:
         return " No profile: perf is not installed."
@@ -103,7 +104,7 @@ def missed(
     placement: str = "default",
     tunables: Mapping[str, int] | None = None,
 ) -> str:
-    """By how much, and the profile of one more run."""
+    """A text: by how much a target was missed, and the profile of one more run."""
     with paged(ctx, way, placement=placement, tunables=tunables) as config:
         return f" Missed by {by * 100:.0f} %." + profile(
             ctx,
@@ -122,7 +123,7 @@ def paged(
     lanes: int = 2,
     budget: int = 0,
 ) -> Any:
-    """A donor and a configuration for it, for the time of the block."""
+    """Run a donor until the end of the block; yield a pager's configuration for it."""
     spin = DONOR_SPIN_US[placement] if way != "shm" else 0
     with donors.donor(
         ctx.donord,
@@ -150,7 +151,7 @@ def pager_note(figures: Mapping[str, Any]) -> str:
 
 
 def _fault(ctx: Context, way: str, placement: str, write: int) -> Any:
-    """Latency of 4 KiB faults at random, budget full: percentiles in ns."""
+    """Measure random 4 KiB faults with a full budget; return percentiles of latency in ns."""
     pages = ctx.pages if way == "shm" else ctx.pages // 2
     with paged(
         ctx,
@@ -174,7 +175,7 @@ def _latencies(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """The time below which no fault can be, and how much more a fault may take."""
+    """A lower bound for the time of a fault, and how many times as long a fault may take."""
 
     name: str
     limit: float
@@ -191,7 +192,7 @@ FLOORS = {
 
 
 def _faults(ctx: Context, way: str) -> dict[str, list[dict[str, Any]]]:
-    """Each run's figures, by placement."""
+    """Measure faults; return the figures of all runs, by placement."""
     assert ctx.raw
     runs: dict[str, list[dict[str, Any]]] = {p: [] for p in PLACEMENTS if p in ctx.raw.uffd}
     for _ in range(ctx.repeat):
@@ -201,7 +202,7 @@ def _faults(ctx: Context, way: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def fault(ctx: Context, way: str) -> Row:
-    """fault-shm, fault-tcp, fault-tls."""
+    """The rows fault-shm, fault-tcp and fault-tls."""
     assert ctx.raw
     id_, floor = f"fault-{way}", FLOORS[way]
     unit = floor.parts(ctx.raw)
@@ -254,7 +255,7 @@ TAIL = 4
 
 
 def fault_tail(ctx: Context) -> Row:
-    """How much longer than the others the slowest of a hundred faults take, over tcp."""
+    """The row fault-tail: the slowest of a hundred faults over TCP, compared with the others."""
     runs = {p: [f["ns"] for f in figures] for p, figures in _faults(ctx, "tcp").items()}
     last = {p: ns[-1] for p, ns in runs.items()}
     medians = {p: median([ns["p99"] / ns["p50"] for ns in each]) for p, each in runs.items()}
@@ -278,7 +279,7 @@ def fault_tail(ctx: Context) -> Row:
 
 
 def elastic_seq(ctx: Context) -> Row:
-    """Per page, sequential steady state: elastic over fixed 4 KiB."""
+    """The time of a page in sequential accesses: elastic blocks over fixed blocks of 4 KiB."""
     times: dict[str, list[float]] = {"elastic": [], "fixed": []}
     note = ""
     for _ in range(ctx.repeat):
@@ -314,7 +315,7 @@ def elastic_seq(ctx: Context) -> Row:
 
 
 def fastest_zram(ctx: Context) -> str:
-    """The compressor that makes the better peer here."""
+    """The compressor with which swap on zram is fastest on this machine."""
     times: dict[str, float] = {}
     for algorithm in host.zram_algorithms():
         with (
@@ -337,7 +338,7 @@ def fastest_zram(ctx: Context) -> str:
 
 
 def _on_zram(ctx: Context, algorithm: str, arguments: Sequence[str]) -> tuple[Any, float]:
-    """Figures of the access program with swap on zram, and how well its pages were packed."""
+    """Run bench/access.c on swap on zram; return its figures and the compression ratio."""
     with (
         host.zram(ctx.ledger, 2 * ctx.footprint, algorithm) as z,
         host.cgroup(ctx.ledger, ctx.budget) as group,
@@ -352,10 +353,10 @@ def _on_zram(ctx: Context, algorithm: str, arguments: Sequence[str]) -> tuple[An
 
 
 def against_zram(ctx: Context, id_: str, pattern: str, algorithm: str) -> Row:
-    """seq-vs-zram, rand-vs-zram: the same program, the same size, the same contents.
+    """The rows seq-vs-zram and rand-vs-zram: the same program, size and contents on both.
 
-    Judged is the donor on this host, which is what zram is compared with. The other columns, one
-    load each: donors over the network, and all of the memory direct.
+    The row judges the donor on this host against zram. The other columns are for information, with
+    one load each: donors over the network, and all of the memory direct.
     """
     variants = [("mixed", 0), ("random", 0), ("mixed", 50)]
     first = variants[0]
@@ -435,7 +436,7 @@ STRIDE_TARGET = 2
 
 
 def stride_against_zram(ctx: Context, algorithm: str) -> Row:
-    """stride-vs-zram: every N-th page, over and over."""
+    """The row stride-vs-zram: touch every N-th page, over and over."""
     ours: dict[int, list[float]] = {n: [] for n in STEPS}
     peer: dict[int, list[float]] = {n: [] for n in STEPS}
     notes: dict[int, str] = {}
@@ -476,7 +477,7 @@ def stride_against_zram(ctx: Context, algorithm: str) -> Row:
 
 
 def raw_scale(ctx: Context) -> dict[str, float]:
-    """Bare faults a second of two threads over one's; each has a CPU, and its handler there."""
+    """The rate of bare faults of two threads over that of one; a handler on each thread's CPU."""
     found: dict[str, list[float]] = {"one": [], "apart": [], "striped": [], "shared": []}
     for _ in range(ctx.repeat):
         for way, rates in found.items():
@@ -489,7 +490,7 @@ def raw_scale(ctx: Context) -> dict[str, float]:
 
 
 def scale(ctx: Context) -> Row:
-    """Faults a second of two threads over one's; with all memory direct, touches a second."""
+    """The rate of faults of two threads over that of one; of touches, if all memory is direct."""
     if (os.cpu_count() or 1) < 2:
         raise BenchError("needs two CPUs")
     ways = ("direct", *WAYS)
@@ -548,7 +549,7 @@ def scale(ctx: Context) -> Row:
 
 
 def core_cpu(ctx: Context) -> Row:
-    """The core alone behind a guest that costs nothing."""
+    """The CPU time of the core alone, with a guest and donors that cost nothing."""
     shapes = {
         "256 MiB of 1 GiB": (262144, 65536, 2_000_000, 0),
         "256 MiB of 1 GiB, half writes": (262144, 65536, 2_000_000, 50),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The pauses of a collector, from its log: percentiles, and what they leave to the program."""
+"""GC pauses from a JVM's log: percentiles, and the program's share of the time (BMU)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-# Written at a pause's end, with -Xlog:gc:file=...:uptimenanos
+# The JVM writes this line at the end of a pause, with -Xlog:gc:file=...:uptimenanos
 LINE = re.compile(r"^\[(\d+)ns\] GC\(\d+\) Pause .* ([0-9.]+)ms$", re.M)
 WINDOWS_MS = (10, 100, 1000)
 STEP = 1.1  # from one window to the next larger one
@@ -18,7 +18,7 @@ STEP = 1.1  # from one window to the next larger one
 
 @dataclasses.dataclass(frozen=True)
 class Pause:
-    """When it began and ended, in ms since the JVM's start."""
+    """A pause: its start and end, in ms since the JVM's start."""
 
     start: float
     end: float
@@ -30,7 +30,7 @@ def flag(path: Path) -> str:
 
 
 def read(path: Path) -> list[Pause]:
-    """Those of a log, in their order."""
+    """Read all pauses from a log, in their order."""
     found = []
     for end, ms in LINE.findall(path.read_text(encoding="utf-8")):
         at = int(end) / 1e6
@@ -69,7 +69,7 @@ def bounded_utilization(pauses: Sequence[Pause], window: float, total: float) ->
 
 
 def text(pauses: Sequence[Pause], total: float) -> str:
-    """In words, of a program that ran for @total ms."""
+    """A text about the pauses of a program that ran for @total ms."""
     if not pauses:
         return "no pauses"
     lengths = [percentile(pauses, p) for p in (50, 90, 99, 100)]

@@ -30,7 +30,7 @@ from matplotlib import pyplot as plt  # noqa: E402 - its settings come first
 
 from dcmbench.document import SHARES, Found  # noqa: E402
 
-# Colours that the usual kinds of colour blindness tell apart; a mark for each as well.
+# Colours that can be told apart with the usual kinds of colour blindness, and a mark for each.
 LOOKS: dict[str, tuple[str, str, str]] = {
     "shm": ("shared memory", "#0072b2", "o"),
     "tcp": ("TCP", "#009e73", "s"),
@@ -44,7 +44,7 @@ MARKS = "vxs^pDo*"
 def _save(figure: Any, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None, "Creator": None}, bbox_inches="tight")
     plt.close(figure)
-    # No blanks at ends of lines.
+    # Remove blanks at the ends of lines.
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(line.rstrip() for line in lines) + "\n", encoding="utf-8")
 
@@ -93,7 +93,7 @@ def slowdown(found: Found) -> Any | None:
 
 
 def misses(found: Found) -> Any | None:
-    """Misses of each policy on each trace, by the memory there is."""
+    """The misses of each policy on each trace, by the share of memory."""
     raw = found.get("memory", {}).get("policy", {}).get("raw", {})
     if not raw.get("misses"):
         return None
@@ -124,9 +124,9 @@ def misses(found: Found) -> Any | None:
 
 
 def latency(found: Found) -> Any | None:
-    """The distribution of the time that a touch takes if it is a fault.
+    """The distribution of the times of touches that fault.
 
-    None if a side was not measured: the picture that exists already shows more.
+    None if a side was not measured: the existing picture, which has all sides, is kept then.
     """
     memory = found.get("memory", {})
     lines: dict[str, Mapping[str, Any]] = {}
@@ -137,7 +137,7 @@ def latency(found: Found) -> Any | None:
     figure, (ax,) = _panels(1)
     figure.set_size_inches(5.5, 3.4)
     for side, (label, colour, mark) in LOOKS.items():
-        # The last is the one longest fault of all: the 99.9th percentile is drawn instead.
+        # Draw the 99.9th percentile instead of the last value, which is one single fault.
         times = [ns / 1e3 for ns in (*lines[side]["at"][:-1], lines[side]["p999"])]
         parts = [*range(len(times) - 1), 99.9]
         ax.plot(times, parts, color=colour, marker=mark, markevery=20, label=label)
@@ -149,7 +149,7 @@ def latency(found: Found) -> Any | None:
 
 
 def pauses(found: Found) -> Any | None:
-    """How long a program stands still when a trace starts, by what was written before."""
+    """How long a program stands still when a trace starts, by the amount written before."""
     raw = found.get("gc", {}).get("start-pause", {}).get("raw", {})
     if not raw.get("pauses_ms"):
         return None
@@ -167,7 +167,7 @@ def pauses(found: Found) -> Any | None:
     return figure
 
 
-# By name: what draws it, what it shows.
+# By name: the function that draws it, the title.
 PICTURES: dict[str, tuple[Callable[[Found], Any | None], str]] = {
     "slowdown": (slowdown, "Time of programs over their time alone, by how much is direct"),
     "misses": (misses, "Misses of each policy, by how much is direct"),
@@ -177,7 +177,7 @@ PICTURES: dict[str, tuple[Callable[[Found], Any | None], str]] = {
 
 
 def draw(found: Found, folder: Path) -> Iterator[tuple[str, str]]:
-    """Those that there are rows for: each one's name, and what it shows."""
+    """Draw all pictures that there are rows for; yield the name and title of each."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (make, title) in PICTURES.items():
         figure = make(found)

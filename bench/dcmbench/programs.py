@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Real programs from Debian: how each is started, plain and under dcmctl run, and what it did.
+"""Real programs from Debian: start each, plain or under dcmctl run, and return its result.
 
-The inputs are in the page cache beforehand, charged to nobody; the output is hashed on the fly.
-dcmctl preloads jemalloc where it has to; so a plain run is made with the program's own allocator
-and with jemalloc, and the faster of the two is what counts as plain.
+The inputs are in the page cache beforehand, charged to no cgroup; the output is hashed as it comes.
+dcmctl preloads jemalloc for most programs. So the plain run is done with the program's own
+allocator and with jemalloc, and the faster of the two counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PYTHON = "/usr/bin/python3"  # Debian's, which is the one with python3-scipy
 
 @dataclasses.dataclass(frozen=True)
 class App:
-    """A program, how it is started, what it needs from Debian."""
+    """A program, the command that starts it, and the Debian package that has it."""
 
     name: str
     what: str
@@ -40,8 +40,10 @@ class App:
 
 
 def _redis(ctx: Context) -> str:
-    """The server under its name. Debian's redis-server package has only the link, and a service
-    that would run; the binary itself is in redis-tools, and does what it is called as."""
+    """The path of a link called redis-server to Debian's Redis binary, which acts by its name.
+
+    That binary is in redis-tools. The package redis-server has only such a link, and a service
+    that would be started."""
     link = ctx.build / "bench" / "redis-server"
     if not link.is_symlink():
         link.symlink_to("/usr/bin/redis-check-rdb")
@@ -49,7 +51,7 @@ def _redis(ctx: Context) -> str:
 
 
 def catalogue(ctx: Context, size: inputs.Size) -> list[App]:
-    """All there are: servers, tables, sorting, graphs, compilers."""
+    """All programs: servers, tables, sorting, graphs, compilers."""
     count = '{ n[$2 " " $3]++; s[$1] += $4 } END { for (k in n) t += n[k] * length(k); print t }'
     group = (
         ". as $rows | range($passes) | $rows | group_by(.b) | "
@@ -124,7 +126,7 @@ def catalogue(ctx: Context, size: inputs.Size) -> list[App]:
 
 
 def _cc1plus() -> list[str]:
-    """The compiler itself, not the program that starts it; as that one does."""
+    """The command of the compiler itself, cc1plus, as g++ would start it."""
     if not shutil.which("g++"):
         return ["cc1plus"]
 
@@ -143,9 +145,9 @@ class Outcome:
 
     seconds: float
     result: str
-    peak: int  # of anonymous memory, seen from outside
+    peak: int  # of anonymous memory, sampled from outside
     rss: int
-    note: str = ""  # what the pager counted
+    note: str = ""  # the pager's counters, as text
 
 
 def environment(ctx: Context, preload: str = "") -> dict[str, str]:
@@ -172,7 +174,7 @@ def preloaded(app: App) -> str:
 
 
 class Killed(BenchError):
-    """By the kernel, for want of memory."""
+    """The OOM killer ended the program."""
 
 
 def _failed(done: host.Ran, limit: float) -> BenchError:
@@ -220,7 +222,7 @@ def _served(
     timeout: float,
     cgroup: host.Cgroup | None,
 ) -> Outcome:
-    """A Redis server under the limit; its load comes from outside and is what is timed."""
+    """Run a Redis server under the limit, and a load outside of it; the load is timed."""
     sock = ctx.scratch / "redis.sock"
     sock.unlink(missing_ok=True)
     log = ctx.scratch / "redis.log"
@@ -282,7 +284,7 @@ def _dcmctl(ctx: Context, d: donors.Donor, way: str, budget: int) -> list[str]:
 
 @contextlib.contextmanager
 def paged(ctx: Context, way: str, budget: int) -> Iterator[list[str]]:
-    """While a donor is there: what a program is started with to be paged."""
+    """Run a donor until the end of the block; yield the command prefix for a paged program."""
     with _donor(ctx, way) as d:
         yield _dcmctl(ctx, d, way, budget)
 
@@ -290,7 +292,7 @@ def paged(ctx: Context, way: str, budget: int) -> Iterator[list[str]]:
 def alone(
     ctx: Context, app: App, folder: Path, size: inputs.Size, env: dict[str, str]
 ) -> Outcome:
-    """A run without the pager, and without a limit of memory."""
+    """Run a program without the pager and without a memory limit."""
     ctx.check_time()
     return run(
         ctx, app, folder, size, prefix=[], env=env, timeout=PLAIN_MAX_S, cgroup=None
@@ -300,7 +302,7 @@ def alone(
 def plain(
     ctx: Context, app: App, folder: Path, size: inputs.Size
 ) -> tuple[float, Outcome, str, str]:
-    """Seconds, an outcome of its own allocator, and what to preload to be that fast."""
+    """Do plain runs: median seconds, outcome with its own allocator, fastest preload, a note."""
     times: dict[str, list[float]] = {preload: [] for preload in allocators(app)}
     first: Outcome | None = None
 

@@ -20,7 +20,7 @@ from dcmbench.context import Context
 from dcmbench.host import BenchError
 from tests.guest import vmharness, workload
 
-RECORDS_MAX = 150_000_000  # then a program is ended; of a guest the rest is not in the trace
+RECORDS_MAX = 150_000_000  # at this length a program is ended, and a guest's trace is cut
 RECORD_S = 1200.0
 GUEST = "guest"
 GUEST_MIB = 512
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent.parent
 
 
 def _tool(ctx: Context) -> tuple[list[str], dict[str, str]]:
-    """Valgrind with our tool, but for where the trace goes; and its environment."""
+    """The command for Valgrind with our tool, without the trace's path; and its environment."""
     folder = ctx.build / "bench" / "valgrind"
     if not (folder / "pagetrace-amd64-linux").exists():
         raise BenchError("pagetrace is not built: make -C bench (needs the valgrind package)")
@@ -39,7 +39,7 @@ def _tool(ctx: Context) -> tuple[list[str], dict[str, str]]:
 
 
 def _program(ctx: Context, app: programs.App, folder: Path, size: inputs.Size, out: Path) -> None:
-    """Of a server the load, which is a program of its own, is not recorded."""
+    """Record a program. For a server, the load is another program, and not recorded."""
     tool, where = _tool(ctx)
     try:
         programs.run(
@@ -57,7 +57,7 @@ def _program(ctx: Context, app: programs.App, folder: Path, size: inputs.Size, o
 
 
 def _guest(ctx: Context, image: vmharness.Image, jobs: Sequence[workload.Job], out: Path) -> None:
-    """One processor, since the plugin locks nothing."""
+    """Record the guest, with one CPU, as the plugin has no locks."""
     plugin = ctx.program("guesttrace.so")
     with vmharness.Guest(
         image,
@@ -79,7 +79,7 @@ def _guest(ctx: Context, image: vmharness.Image, jobs: Sequence[workload.Job], o
 
 
 class Recorder:
-    """Records the traces of programs and of a guest, and keeps them."""
+    """Records the traces of programs and of a guest, and keeps them in the cache."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -99,7 +99,7 @@ class Recorder:
         return self.ctx.cache / f"bench-trace-{name}-{digest.hexdigest()[:16]}"
 
     def trace(self, name: str) -> Path:
-        """The trace's file; recorded if it is not in the cache."""
+        """The path of a trace, which is recorded now if it is not in the cache."""
         return self._of_guest() if name == GUEST else self._of_program(self.apps[name])
 
     def _of_program(self, app: programs.App) -> Path:

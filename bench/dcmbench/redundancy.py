@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows of memory with copies: what a donor's death costs a program, and what copies cost without.
+"""Rows about memory with copies: the cost of a donor's death, and the cost of copies without one.
 
-A drill kills the busiest of four donors, stops it or cuts it off while bench/drill.c touches random
-pages of four times its budget and checks each; costs are of bench/access.c, with and without, in
-turn.
+A drill kills the busiest of four donors, stops it or cuts it off, while bench/drill.c touches
+random pages of four times its budget and checks each. The cost of copies is measured with
+bench/access.c, with and without copies in turn.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.faults import net
 from . import drills, host, kernel_drill, report
 from .drills import COPIES, RATE_MIB, Drill, Scale, Way, access
 
-# Of the drills, what is done to the donor.
+# By drill: what is done to the donor.
 WAYS = {"sigkill": "killed", "sigstop": "stopped", "link": "cut off"}
-# The ids of the table, in its order: what, target.
+# By id, in the table's order: description and target.
 ROWS: dict[str, tuple[str, str]] = {
     "kill-sigkill": (
         "touches in the minute after a donor is killed over the minute before",
@@ -65,7 +65,7 @@ def middle(at: list[int]) -> float:
 
 
 def medians(pairs: list[tuple[float, float]]) -> str:
-    """The medians of both sides, and how far processes differ, as text."""
+    """A text: the medians of both sides, and the range of the ratios of pairs."""
     ours, plain = (report.median(list(side)) for side in zip(*pairs, strict=True))
     ratios = sorted(a / b for a, b in pairs)
     return (
@@ -76,7 +76,7 @@ def medians(pairs: list[tuple[float, float]]) -> str:
 
 
 class Bench:
-    """Drills are made once, for the rows that need them."""
+    """Makes the rows; each drill is done once, for all rows that need it."""
 
     def __init__(self, s: Scale, folder: Path) -> None:
         self.scale = s
@@ -221,7 +221,7 @@ class Bench:
     def turns(
         self, id_: str, ours: Way, plain: Way, limit: float, what: str, number: int, donors: str
     ) -> report.Row:
-        """Median read faults, ours over plain, in processes that have the pages of both."""
+        """Compare median read faults, ours over plain; each process has memory of both kinds."""
         pairs = []
         for n in range(3 * self.scale.repeat):
             order = (ours, plain) if n % 2 else (plain, ours)

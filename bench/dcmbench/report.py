@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows, their table, the file they are kept in, and the machine they were measured on."""
+"""Rows, their table, the file that keeps them, and the machine on which they were measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# One row each, always, in this order.
+# By id, in the table's order: description. Each id always has a row.
 IDS: dict[str, str] = {
     "fault-shm": "4 KiB fault, shm donor, budget full, median",
     "fault-tcp": "4 KiB fault, tcp donor on loopback, budget full, median",
@@ -86,7 +86,7 @@ def row(
 
 
 def unmeasured(id_: str, why: str) -> Row:
-    """A row that could not be measured is not ok, and says why."""
+    """A row for something that could not be measured: it is not ok, and says why."""
     return row(id_, None, False, f"not measured: {why}")
 
 
@@ -99,7 +99,7 @@ def geomean(values: Sequence[float]) -> float:
 
 
 class Progress:
-    """Says on standard error which step is being done, with the time since the start."""
+    """Prints the present step on standard error, with the time since the start."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -128,7 +128,7 @@ def _version(*argv: str) -> str:
 
 
 def machine() -> dict[str, str]:
-    """The machine, as a reader needs to know it to judge the figures."""
+    """The properties of the machine that readers need to judge the figures."""
     cpu = "?"
     for line in _read("/proc/cpuinfo").splitlines():
         if line.startswith("model name"):
@@ -159,7 +159,7 @@ def machine() -> dict[str, str]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows for people, details under each."""
+    """The rows as text, with details under each."""
     out = []
     for r in rows:
         value = "-" if r.value is None else f"{r.value:g}"
@@ -172,7 +172,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 class Store:
-    """A file of rows. Each is written when it is there, so that an interrupted run loses none.
+    """A file of rows. Each is written once it is measured, so an interrupted run loses none.
 
     Rows of earlier runs stay until they are measured again.
     """
@@ -182,7 +182,7 @@ class Store:
         self._order = order
 
     def rows(self) -> list[dict[str, Any]]:
-        """Those that are there, in their order."""
+        """The rows that the file has, in the table's order."""
         try:
             found = {r["id"]: r for r in json.loads(self.path.read_text(encoding="utf-8"))}
         except FileNotFoundError:
@@ -215,7 +215,7 @@ def measure(
     store: Store,
     progress: Progress,
 ) -> list[Row]:
-    """Measure these rows in turn; each is stored as soon as it is there."""
+    """Measure these rows in turn; store each once it is measured."""
     done = []
     for id_ in wanted:
         start = progress.elapsed()
@@ -229,13 +229,13 @@ def measure(
 
 
 def write_machine(folder: Path) -> None:
-    """Beside the rows: what they were measured on."""
+    """Write a description of the machine to the folder of the rows."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n", encoding="utf-8")
 
 
 def write_docs(root: Path, folder: Path) -> None:
-    """docs/benchmarks.md's tables and docs/pictures/ from the rows that are in this folder."""
+    """Make the tables of docs/benchmarks.md, and docs/pictures/, from the rows in this folder."""
     subprocess.run(
         [root / "scripts" / "py", "python", root / "bench" / "write-docs", folder],
         env={**os.environ, "DCM_PY_EXTRA": "bench"},

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Java programs with a share of their heap direct: in memory, plain, with donors' help, on zram.
 
-All sides run in turn, so what the machine does meanwhile is in all the same.
+The sides run in turn, so that other work of the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .java import Bench, Outcome, Program, counts, pager_config, two_donors
 
 Turn = dict[str, Outcome]  # by side
 MIB = 1 << 20
-# No help of donors, and young collections as without them
+# G1 without donors' help, and with young collections as without donors
 PLAIN = ("-XX:DonorYoungPercent=0",)
 OURS = (*cycles.OURS, *full.OURS)
 ZRAM_MIB = 1024
-ZRAM_SLOW_MAX = 20  # times as slow as ours, and it is given up
+ZRAM_SLOW_MAX = 20  # a run on zram is ended when it takes this many times as long as ours
 
 
 def geomean(values: Iterable[float]) -> float:
@@ -32,7 +32,10 @@ def geomean(values: Iterable[float]) -> float:
 
 
 def in_turn(b: Bench, program: Program, sides: Mapping[str, Callable[[], Outcome]]) -> list[Turn]:
-    """Turns of all sides, in another order each, after one that does not count; equal answers."""
+    """Run all sides in turns, each turn in another order; the first turn does not count.
+
+    An error if the answers differ.
+    """
     found = []
     names = list(sides)
     for turn in range(b.scale.repeat + 1):
@@ -48,38 +51,38 @@ def in_turn(b: Bench, program: Program, sides: Mapping[str, Callable[[], Outcome
 
 @dataclass(frozen=True)
 class Measured:
-    """One program. @missing: why there is no run on zram."""
+    """The turns of one program. @missing: why there is no run on zram."""
 
     name: str
     turns: Sequence[Turn]
     missing: str = ""
 
     def has(self, side: str) -> bool:
-        """Whether it has run to its end."""
+        """Whether this side has run to its end."""
         return side in self.turns[0]
 
     def _median(self, value: Callable[[Turn], float]) -> float:
         return report.median([value(turn) for turn in self.turns])
 
     def seconds(self, side: str) -> float:
-        """The median."""
+        """The median of a side's times."""
         return self._median(lambda turn: turn[side].seconds)
 
     def ratio(self, left: str, right: str) -> float:
-        """The median of the times of each turn, one side's over the other's."""
+        """The median over all turns of one side's time divided by the other's."""
         return self._median(lambda turn: turn[left].seconds / turn[right].seconds)
 
     def workers(self) -> float:
-        """The median of donors' processor time for GC over the program's."""
+        """The median of donors' CPU time for GC divided by the program's CPU time."""
         return self._median(lambda turn: turn["ours"].workers_s / turn["ours"].cpu_s)
 
     def pauses(self, side: str) -> Sequence[pauses.Pause]:
-        """Those of the turn whose time is the median."""
+        """The pauses in the turn whose time is the median."""
         middle = statistics.median_low([turn[side].seconds for turn in self.turns])
         return next(t[side].pauses for t in self.turns if t[side].seconds == middle)
 
     def counted(self, side: str) -> str:
-        """The medians of what the pager has counted, in words."""
+        """A text with the medians of the pager's counters."""
         found = [
             report.median([counts(turn[side].pager)[what] for turn in self.turns])
             for what in ("faults", "fetched_pages", "written_pages")
@@ -106,7 +109,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Found:
-    """All programs at one share."""
+    """The results of all programs at one share."""
 
     programs: Sequence[Measured]
     share: int
@@ -115,7 +118,7 @@ class Found:
     algorithm: str
 
     def conditions(self) -> str:
-        """The conditions that all rows of whole programs have in their text."""
+        """A text about the conditions, which all rows about whole programs have."""
         ages = [
             turn[side].age_s
             for one in self.programs
@@ -138,7 +141,7 @@ class Found:
 def _swapped(
     b: Bench, program: Program, ours: Sequence[Turn], algorithm: str
 ) -> tuple[list[Outcome], str]:
-    """Runs of the stock JVM on zram, or why there are none."""
+    """Run the stock JVM on zram; return the outcomes, or the reason why there are none."""
     limit = int(report.median([turn["ours"].rss for turn in ours]))
     slowest = ZRAM_SLOW_MAX * max(turn["ours"].seconds for turn in ours)
     ledger = host.Ledger(b.scale.build / "bench" / "leftovers.json")
@@ -183,7 +186,7 @@ def _measure(b: Bench, program: Program, share: int, algorithm: str) -> Measured
 
 
 def measure(b: Bench, share: int) -> Found:
-    """All programs; on zram, too, at a quarter."""
+    """Measure all programs at this share; if it is 25 %, on zram too."""
     algorithm = host.zram_algorithms()[0] or "lzo-rle" if share == 25 else ""
     programs = [_measure(b, program, share, algorithm) for program in b.programs]
     return Found(programs, share, b.scale.heap_mib, b.scale.repeat, algorithm)

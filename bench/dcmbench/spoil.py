@@ -14,7 +14,7 @@ PAGE = 4096
 
 
 class Spoiler:
-    """A donor's slabs: bits of pages flip, pages get another's bytes, or those of before."""
+    """Spoils a donor's slabs: flips bits, copies pages over others, or brings back old contents."""
 
     def __init__(self, pid: int, seed: int = 1) -> None:
         self._rng = random.Random(seed)
@@ -23,7 +23,7 @@ class Spoiler:
         self.changed = {"flip": 0, "swap": 0, "replay": 0}
 
     def spoil(self) -> None:
-        """Each page that holds something, in one of the three ways."""
+        """Spoil each page whose first 64 bytes are not all zero, in one of the three ways."""
         for slab, before in zip(self._slabs, self._before, strict=True):
             for at in range(0, len(slab), PAGE):
                 now = slab[at : at + PAGE]

@@ -15,8 +15,8 @@ from dcmbench.host import BenchError
 from dcmbench.record import RECORDS_MAX, Recorder
 from dcmbench.report import Row, geomean, row
 
-SHARES = (50, 25)  # judged
-SIZES = (90, 75, 50, 35, 25, 15, 10)  # of the picture
+SHARES = (50, 25)  # the shares of memory that are judged
+SIZES = (90, 75, 50, 35, 25, 15, 10)  # the shares in the picture
 POLICIES = {
     "opt": "Belady",
     "lru": "LRU",
@@ -35,7 +35,7 @@ def replay(ctx: Context, path: Path, share: int) -> dict[str, Any]:
 
 
 def _encode(pages: list[tuple[int, bool]]) -> bytes:
-    """A trace as pagetrace writes it."""
+    """Encode a trace in the format of pagetrace."""
     out, last = bytearray(), 0
     for page, write in pages:
         delta = page - last
@@ -49,7 +49,7 @@ def _encode(pages: list[tuple[int, bool]]) -> bytes:
 
 
 def _naive(pages: list[int], frames: int) -> dict[str, int]:
-    """LRU's and Belady's misses, the slow and obvious way."""
+    """The misses of LRU and of Belady's optimum, computed in a slow and obvious way."""
     following: list[int] = [0] * len(pages)
     last: dict[int, int] = {}
     for i in reversed(range(len(pages))):
@@ -57,7 +57,7 @@ def _naive(pages: list[int], frames: int) -> dict[str, int]:
         last[pages[i]] = i
     found = {"lru": 0, "opt": 0}
     for name in found:
-        resident: dict[int, int] = {}  # page: what makes it a victim, if it is largest
+        resident: dict[int, int] = {}  # by page: a key; the largest is the victim's
         seen: set[int] = set()
         for i, page in enumerate(pages):
             if page not in resident:
@@ -70,7 +70,7 @@ def _naive(pages: list[int], frames: int) -> dict[str, int]:
 
 
 def _naive_arc(pages: list[int], frames: int) -> int:
-    """ARC's misses, the slow and obvious way: lists with the oldest first."""
+    """The misses of ARC, computed in a slow and obvious way: with lists, oldest first."""
     t1: list[int] = []
     t2: list[int] = []
     b1: list[int] = []
@@ -118,7 +118,7 @@ def _naive_arc(pages: list[int], frames: int) -> int:
 
 
 def self_check(ctx: Context) -> None:
-    """The fast replay against the slow one, on a small trace; an error if they differ."""
+    """Compare the fast replay with the slow one on a small trace; an error if they differ."""
     r = random.Random(5)
     pages = [(0x7F0000000 + int(300 * r.random() ** 2), r.random() < 0.3) for _ in range(6000)]
     path = ctx.scratch / "check.trace"
@@ -131,18 +131,18 @@ def self_check(ctx: Context) -> None:
 
 
 def _misses(r: dict[str, Any]) -> dict[str, int]:
-    """Of each policy; of ours also the pages that were fetched."""
+    """The misses of each policy; for our own, also the number of fetched pages."""
     found = {p: r[p] if isinstance(r[p], int) else r[p]["misses"] for p in POLICIES}
     return found | {"pages": r["lru3_elastic"]["pages"]}
 
 
 def _replays(ctx: Context) -> dict[str, dict[int, dict[str, Any]]]:
-    """Of each program, the guest, and each share; replayed once for both rows."""
+    """Replay the traces of programs and guest with each share; done once, for both rows."""
     if ctx.replays:
         return ctx.replays
     self_check(ctx)
     recorder, sizes = Recorder(ctx), SHARES if ctx.tiny else SIZES
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # nothing is timed
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # in parallel, as nothing is timed
         for name in recorder.names:
             path = recorder.trace(name)
             done = list(pool.map(lambda share, path=path: replay(ctx, path, share), sizes))
@@ -180,7 +180,7 @@ def _judged(replays: dict[str, dict[int, dict[str, Any]]]) -> dict[str, dict[str
 
 
 def _pressed(r: dict[str, Any]) -> bool:
-    """Whether Belady's optimum misses at all: a ratio over next to nothing says nothing."""
+    """Whether the optimum has enough misses (1 % of the footprint) for a ratio to mean anything."""
     return r["opt"] * 100 >= r["footprint"]
 
 
@@ -192,7 +192,7 @@ SEEN = (
 
 
 def policy_4k(ctx: Context) -> Row:
-    """Which pages stay, alone: blocks of 4 KiB, and nothing fetched ahead."""
+    """Judge replacement alone: with blocks of 4 KiB, and without fetching ahead."""
     judged = _judged(_replays(ctx))
     best = {case: min(CLASSIC, key=lambda c: r[c]) for case, r in judged.items()}
     over = {
@@ -216,7 +216,7 @@ def policy_4k(ctx: Context) -> Row:
 
 
 def policy(ctx: Context) -> Row:
-    """With blocks and what is fetched ahead, against the optimum without."""
+    """Judge elastic blocks and fetching ahead too, against the optimum, which has neither."""
     replays = _replays(ctx)
     every, lines = _judged(replays), _table(replays)
     judged = {case: r for case, r in every.items() if _pressed(r)}

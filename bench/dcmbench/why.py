@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The row why: what `dcmctl why` foretells for other budgets, against what they give.
+"""The row why: compare the forecasts of `dcmctl why` for other budgets with measurements.
 
-Each program runs with half of its memory as the budget, and `dcmctl why` foretells the faults a
-second that would fetch with 0.5, 0.75 and 1.5 times that. Then it runs with these. Two programs
-touch memory in a known order, two are real ones. Besides: what it costs that pages are hidden for
-this, as CPU time for each fetch with the tunable `reuse` on over off, in turns of the same run.
+Each program runs with a budget of half of its memory, and `dcmctl why` forecasts its fetching
+faults a second with 0.5, 0.75 and 1.5 times that budget. Then it runs with these budgets. Two
+programs touch memory in a known order, two are real ones. The row also has the cost of hiding pages
+for this forecast: the CPU time of each fetch with the tunable `reuse` on, over that with it off, in
+turns of the same run.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dcmbench.report import Row, median, row
 FACTORS = (0.5, 0.75, 1.5)
 PATTERNS = {"uniform": "rand", "skewed": "skew"}
 REAL = ("redis", "mawk")
-# Of a real program's run: when it is looked at, and for how long. Before, it fills its memory.
+# A real program first fills its memory for WARM_S; then it is measured for LOOK_S.
 WARM_S, LOOK_S = 5.0, 5.0
 START_S = 8.0  # until dcmctl runs, on a busy machine
 TURNS, TURN_S = 12, 1.5
@@ -52,7 +53,7 @@ def _dcmctl(ctx: Context, *words: str) -> Why:
 
 
 def _socket(ctx: Context, running: threading.Thread) -> str:
-    """Of the one pager that runs."""
+    """Wait for the socket of the one pager that runs; return its path."""
     folder = Path(ctx.environment["DCM_RUNTIME_DIR"]) / "vm"
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and running.is_alive():
@@ -64,7 +65,7 @@ def _socket(ctx: Context, running: threading.Thread) -> str:
 
 @contextlib.contextmanager
 def _beside(ctx: Context, run: Callable[[], object]) -> Iterator[str]:
-    """While a program runs: its pager's socket. It is waited for."""
+    """Run a program in a thread; yield its pager's socket; wait for the program's end."""
     failed: list[BaseException] = []
 
     def target() -> None:
@@ -131,7 +132,7 @@ def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int) -> Wh
 
 
 def _ratios(now: Why, others: Mapping[float, Why]) -> dict[float, float]:
-    """Foretold over measured, by the budget."""
+    """Forecast divided by measurement, by the factor of the budget."""
     found = {}
     for factor, other in others.items():
         told = now["fetches_per_s"][str(factor)]
@@ -142,13 +143,13 @@ def _ratios(now: Why, others: Mapping[float, Why]) -> dict[float, float]:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU time of a process, the pager's threads included."""
+    """The CPU time of a process in seconds, with the pager's threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _cost(ctx: Context) -> tuple[float, float]:
-    """CPU time for each fetch with hiding over without, less one; and pages hidden a second."""
+    """How much more CPU time a fetch takes with hiding (0.1: 10 %), and pages hidden a second."""
     turns = 4 if ctx.tiny else TURNS
     used: dict[bool, list[float]] = {True: [], False: []}
     hidden = 0
