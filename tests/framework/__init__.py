@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""For all tests: paths, real donors, relays, and the search for what a test left behind."""
+"""Helpers for all tests: paths, real donors, relays, and the search for leftovers of a test."""

@@ -27,7 +27,7 @@ STOP_S = 20.0
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read: key files must be so."""
+    """Write a file that only its owner may read, as key files must be."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
@@ -43,7 +43,7 @@ class DonorError(Exception):
 
 
 class Donor:
-    """One dcm-donord. As a context manager it ends with the block.
+    """One dcm-donord. As a context manager, it ends the daemon at the end of the block.
 
     `folder` gets its configuration, keys, socket and log. Keyword arguments are sections of the
     configuration: Donor(folder, donor={"slab-size": "2M"}, limits={"connections": 16}).
@@ -73,7 +73,7 @@ class Donor:
         self.stderr: int | None = None  # a descriptor for its standard error, instead of the log
         self.prefix = list(prefix)  # the command that executes it: nsenter, prlimit
         self.store: Store | None = None  # systemd's descriptor store
-        self.listen_pid = "-"  # what the store says whom descriptors are for: itself
+        self.listen_pid = "-"  # LISTEN_PID for the daemon; "-": its own process id
         self.process: subprocess.Popen[bytes] | None = None
         self.sections: dict[str, dict[str, str | int]] = {
             "donor": {
@@ -119,7 +119,7 @@ class Donor:
         write_private(self.config, text)
 
     def start(self) -> Donor:
-        """Start the daemon and wait until it is ready; its ports are known then.
+        """Start the daemon, wait until it is ready, and read its ports.
 
         A donor that is started again keeps its ports.
         """
@@ -188,7 +188,7 @@ class Donor:
         return {name: float(value) for name, value in pairs}
 
     def gc_workers(self) -> list[int]:
-        """The process ids of its GC workers, children of any of its threads."""
+        """The process ids of the donor's GC workers, which are children of any of its threads."""
         children, found = set[str](), []
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             with contextlib.suppress(OSError):

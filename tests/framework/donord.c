@@ -30,7 +30,7 @@ static long now_ms(void)
 	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* The child: becomes the daemon. */
+/* Execute the daemon; called in the child. */
 static void daemon_exec(const char *binary, const char *const *args,
 			const char *log, int ready)
 {
@@ -60,7 +60,7 @@ static void daemon_exec(const char *binary, const char *const *args,
 	_exit(127);
 }
 
-/* All that comes until the end of the file, as a string; false: too late. */
+/* Read the pipe to its end into a string; false: the time is over. */
 static bool ready_read(int fd, char *text, size_t len)
 {
 	long end = now_ms() + READY_MAX_MS;

@@ -20,13 +20,13 @@ struct donord {
  * donord_start() - start a daemon and wait until it is ready
  * @d: filled in
  * @binary: path of dcm-donord
- * @args: its options but for --ready-fd, %NULL at the end
- * @log: file that its output is added to; %NULL: output goes where the caller's goes
+ * @args: its options without --ready-fd, %NULL at the end
+ * @log: file to append its output to; %NULL: it inherits the caller's output
  *
  * The daemon is killed when the calling thread ends, so that a test that fails leaves nothing
  * behind; it ignores SIGINT, so that the test decides what Ctrl-C ends.
  *
- * Return: false if it is not ready within 30 s; it does not run then.
+ * Return: false if it was not ready within 30 s; no daemon is left running then.
  */
 bool donord_start(struct donord *d, const char *binary, const char *const *args,
 		  const char *log);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * expect.h - what must be true in a test program that has no cmocka
+ * expect.h - assertions for test programs without cmocka
  *
  *	EXPECT(!close(fd));
  *	EXPECT(n == 5, "%d regions", n);
  *
- * Otherwise one line on standard error names the place, the condition and errno,
- * and abort() ends the program: a fuzzer keeps its input then.
+ * If the condition is false, one line on standard error names the place, the
+ * condition and errno, and abort() ends the program, so that a fuzzer keeps its input.
  */
 #ifndef TEST_EXPECT_H
 #define TEST_EXPECT_H

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whether a test has failed so far, for fixtures that tell more then: item.stash[FAILED]."""
+"""item.stash[FAILED]: whether a test has failed so far. Fixtures print more if it has."""
 
 import pytest
 

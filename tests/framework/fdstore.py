@@ -3,10 +3,12 @@
 
 The protocol is systemd's own and documented: sd_notify(3) for FDSTORE=1, FDSTOREREMOVE=1 and
 FDNAME=; sd_listen_fds(3) for LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES and descriptors from 3 on.
-As NotifyAccess=main has it, only the daemon's own process is heard; as in systemd, what it sent
-before it died is done before it counts as dead. tests/vm has the same under a real systemd.
+As with NotifyAccess=main, messages of other processes than the daemon's own are ignored; as with
+systemd, messages that the daemon sent before its death are handled before it counts as dead.
+tests/vm has the same tests under a real systemd.
 
-As a program: FDS NAMES PID|- READY COMMAND..., executes the command as systemd does.
+As a program, with the arguments FDS NAMES PID|- COMMAND..., this file executes the command as
+systemd does.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Store:
                 self.said.notify_all()
 
     def _take(self, text: str, fds: list[int]) -> list[int]:
-        """Those of @fds that are not stored."""
+        """Handle one message; return those of its descriptors that are not stored."""
         said = dict(line.partition("=")[::2] for line in text.splitlines())
         name = said.get("FDNAME", "stored")
         if said.get("FDSTOREREMOVE") == "1":
@@ -83,7 +85,7 @@ class Store:
         return fds
 
     def settle(self) -> None:
-        """Until all that was sent before is done."""
+        """Wait until all messages that were sent before this call are handled."""
         with self.said:
             mark = self.marks + 1
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
@@ -105,7 +107,7 @@ class Store:
             return next(fd for n, fd in self.held if n == name)
 
     def put(self, name: str, fd: int) -> None:
-        """As if the daemon had stored it; @fd is the store's then."""
+        """Store a descriptor as if the daemon had sent it; the store owns @fd from now on."""
         with self.said:
             self.held.append((name, fd))
 
@@ -117,7 +119,7 @@ class Store:
         return {"NOTIFY_SOCKET": str(self.path)}
 
     def command(self, pid: str = "-") -> tuple[list[str], list[int]]:
-        """The words before the daemon's own command, and the descriptors to pass to it.
+        """The command prefix that starts the daemon with its descriptors; these descriptors.
 
         `pid`: the process that LISTEN_PID names, if not the daemon.
         """
@@ -126,7 +128,7 @@ class Store:
             fds = [fd for _, fd in self.held]
             names = ":".join(name for name, _ in self.held)
             self.main = 0
-        # hosts wait for a donor: nothing that takes long to start
+        # -IS makes Python start fast: hosts wait for the donor meanwhile
         return [sys.executable, "-IS", __file__, ",".join(map(str, fds)), names, pid], fds
 
     def close(self) -> None:
@@ -140,7 +142,7 @@ class Store:
 
 
 def execute(words: list[str]) -> None:
-    """Become the command, with the descriptors at their places."""
+    """Execute the command, with the descriptors at the numbers from 3 on."""
     listed, names, pid, *command = words
     high = FIRST + len(listed) + 64
     given = [int(fd) for fd in listed.split(",") if fd]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """hog.py SECONDS - use up all memory of the machine, again and again, until killed
 
-Each child takes 64 MiB and keeps it; the kernel ends children when no memory is left. The next one
-starts after SECONDS: too soon, and the kernel finds a second victim while the first still gives
-back its memory.
+Each child takes 64 MiB and keeps it; the OOM killer ends children when no memory is left. The next
+child starts after SECONDS. With a short interval the OOM killer would choose a second victim while
+the first one is still freeing its memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AT_ONCE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 
 
 def take(parent: int) -> None:
-    """The child: take memory and keep it as long as the parent lives."""
+    """Run the child: take memory and keep it as long as the parent lives."""
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
     kept = [mmap.mmap(-1, 2 << 20, flags=AT_ONCE) for _ in range(32)]

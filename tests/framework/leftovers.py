@@ -5,8 +5,9 @@ A run has DCM_TEST_RUN=<id> in its environment. All its processes inherit it, al
 the session and the process group, so a process with the id in /proc/PID/environ belongs to this run
 and to no other work on the machine. Mounts, swap, sockets, cgroups and files in /dev/shm are
 compared with a snapshot taken before the run; only those count whose path is in one of the run's
-folders or has "dcm" in its name. If several runs go on at a time, each has DCM_TEST_MARK=<folder>:
-then only paths in this folder count, and scripts/run-stages looks for the rest at the end of all.
+folders or has "dcm" in its name. If several runs run at the same time, each has
+DCM_TEST_MARK=<folder>: then only paths in this folder count for that run, and scripts/run-stages
+looks for all others when all runs have ended.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Snapshot:
 
 @dataclass
 class Watch:
-    """Compares the machine with its state when the watch was made."""
+    """Compares the state of the machine with that at the time the Watch was made."""
 
     run_id: str
     marks: tuple[str, ...] = ("dcm",)

@@ -15,7 +15,7 @@ DCMCTL = TOP / "bin" / "dcmctl"
 
 
 def cache() -> Path:
-    """The folder for results that are slow to make; the scripts use it too."""
+    """The cache: the folder for results that are slow to make; the scripts use it too."""
     if "DCM_CACHE" in os.environ:
         return Path(os.environ["DCM_CACHE"])
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 import socket
 
-# Below those that the kernel gives to connections (net.ipv4.ip_local_port_range): one of these
-# could take the port of a daemon that is away.
+# Below net.ipv4.ip_local_port_range, from which the kernel takes ports of outgoing connections:
+# such a connection could take the port of a daemon that is restarting.
 PORTS = range(10000, 32000)
 
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * proxy.c - a TCP line that can be cut, for tests
+ * proxy.c - a TCP proxy whose connections can be cut, for tests
  *
- * One thread copies between a connection to the proxy and one of its own, for
- * each line. A program that forks must close what it inherits, or lines don't
- * end when the proxy ends them.
+ * A line is a connection to the proxy with the proxy's own connection to the target.
+ * A thread copies the bytes of all lines in both directions. A child of a program that
+ * forks must close the descriptors that it inherits, or lines that the proxy closes
+ * stay open.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -61,7 +62,7 @@ static void line_new(struct proxy *p)
 	p->fd[p->nr++][1] = b;
 }
 
-/* false: the line is over */
+/* Copy bytes; return false if the line has ended. */
 static bool copy(int from, int to)
 {
 	char buf[65536];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A TCP relay before a donor: it can hold, cut, and deliver late the bytes of a host."""
+"""A TCP relay in front of a donor. It can hold a host's bytes, cut, and deliver the bytes late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class _Way:
-    """One connection; the host's bytes are forwarded, or held."""
+    """One connection through the relay; the host's bytes are forwarded or held."""
 
     def __init__(self, host: socket.socket, held: bool) -> None:
         self.host = host
@@ -62,13 +62,13 @@ class _Way:
             while data := self.host.recv(READ_BYTES):
                 self.held += data
         self.cut = True
-        # The loop would take the next socket with this number for the closed one.
+        # Otherwise the loop would take the next socket with this number for the closed one.
         loop.remove_reader(self.host)
         loop.remove_writer(self.host)
         self.close_host()
 
     def close_host(self) -> None:
-        """With RST."""
+        """Close the host's side with RST."""
         with contextlib.suppress(OSError):
             self.host.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.host.close()
@@ -147,7 +147,10 @@ class LateRelay(threading.Thread):
         return self._call(lambda: sum(len(way.held) for way in self._ways if not way.cut))
 
     def cut(self, large: int = READ_BYTES) -> int:
-        """Reset connections that hold `large` bytes or more, go on with others; return how many."""
+        """Reset connections that hold `large` bytes or more; forward others.
+
+        Return the number of connections that were reset.
+        """
 
         def cut() -> int:
             chosen = [way for way in self._ways if len(way.held) >= large]
@@ -161,7 +164,7 @@ class LateRelay(threading.Thread):
         return self._call(cut)
 
     def release(self) -> int:
-        """Deliver the bytes of cut connections; return how many."""
+        """Deliver the held bytes of cut connections; return the number of bytes."""
 
         def release() -> int:
             late = [way for way in self._ways if way.cut]
@@ -173,7 +176,7 @@ class LateRelay(threading.Thread):
         return self._call(release)
 
     def open(self) -> None:
-        """Hold no more bytes."""
+        """Forward bytes from now on, on later connections too."""
 
         def opened() -> None:
             self._holding = False

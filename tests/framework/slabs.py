@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The memory that a donor lends, from outside: the descriptors of its slabs."""
+"""Access to the memory that a donor lends, through the descriptors of its slabs in /proc."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def open_files(pid: int) -> dict[Path, str]:
 
 
 def slab_memfds(pid: int) -> list[Path]:
-    """Those of a donor's slabs that are memory."""
+    """The links in /proc to a donor's slabs that are memory."""
     return [link for link, name in open_files(pid).items() if "memfd:dcm-slab" in name]
 
 
 def slabs_opened(pid: int) -> Iterator[FileIO]:
-    """The same as open files, one after another, but those that are given back meanwhile."""
+    """Open these slabs one after another; skip slabs that are given back meanwhile."""
     for link in slab_memfds(pid):
         with contextlib.suppress(FileNotFoundError), link.open("r+b", buffering=0) as slab:
             yield slab

@@ -45,7 +45,7 @@ def step(name):
 
 
 def test_a_row_that_stands_still_says_what_it_waited_for(tmp_path: Path) -> None:
-    folder = tmp_path / "tests"  # the report gives places in the tests' own code
+    folder = tmp_path / "tests"  # the report names lines only in code in a folder "tests"
     folder.mkdir()
     (folder / "row.py").write_text(ROW)
     words = [sys.executable, "-IS", "-c", ASKS.format(top=str(TOP)), str(folder)]
@@ -73,7 +73,7 @@ schedule.run([schedule.Task("lives", row, True, 600)])
 
 
 def test_a_row_lives_on_after_make_is_killed() -> None:
-    """Its process is in a session of its own, which no signal to make reaches."""
+    """The row's process is in a session of its own, so signals to make do not reach it."""
     words = [sys.executable, "-IS", "-c", KILLED.format(top=str(TOP))]
     with subprocess.Popen(words) as make:
         run_id = f"faults-{make.pid}-lives"
@@ -93,7 +93,7 @@ def test_a_row_lives_on_after_make_is_killed() -> None:
 
 
 def until(what: Callable[[], Found]) -> Found:
-    """Call a function until its result is not empty; the result."""
+    """Call a function until its result is not empty; return the result."""
     deadline = time.monotonic() + 20
     while not (found := what()):
         assert time.monotonic() < deadline

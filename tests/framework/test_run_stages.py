@@ -53,7 +53,7 @@ def test_counts_are_added_up(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_waits_has_used_no_processor(tmp_path: Path) -> None:
-    """Processor time of children of a stage's shell is counted; sleep is not."""
+    """The CPU time of a stage counts children of its shell; sleeping is not CPU time."""
     work = "python3 -c 'import time\nwhile time.process_time() < 1.2: pass'; true"
     rc, text = run(tmp_path, "waits=sleep 1.2", f"works={work}")
     assert rc == 0, text
@@ -82,7 +82,7 @@ def test_stages_run_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_one_that_is_to_be_alone_is(tmp_path: Path) -> None:
-    """A stage that runs alone finds no file of another: earlier ones have ended."""
+    """A stage that runs alone finds no file of another stage, as earlier ones have ended."""
     running = tmp_path / "running"
     running.mkdir()
     busy = f"cd {running} && touch $$ && sleep 0.4 && rm $$"
@@ -94,7 +94,7 @@ def test_one_that_is_to_be_alone_is(tmp_path: Path) -> None:
 
 
 def test_two_that_wait_take_one_place(tmp_path: Path) -> None:
-    """Beside another stage two that wait run at a time, but none that does not."""
+    """Beside another stage, two waiting stages (~) may run, but no third of another kind."""
     fifo, back, busy = tmp_path / "fifo", tmp_path / "back", tmp_path / "busy"
     os.mkfifo(fifo)
     os.mkfifo(back)
@@ -119,7 +119,7 @@ def test_the_summary_says_what_was_skipped_and_why(tmp_path: Path) -> None:
 
 
 def test_a_reason_to_skip_many_tests_is_told_once(tmp_path: Path) -> None:
-    """58 tests without a JVM filled two screens, and hid what else was skipped."""
+    """A reason per test would hide others: 58 tests without a JVM once filled two screens."""
     said = "".join(f"SKIP: {name}: no JVM\n" for name in ("one", "two", "three", "four", "five"))
     rc, text = run(tmp_path, f"a=printf '{said}SKIP: six: no KVM\n'", "b=true")
     assert rc == 0, text

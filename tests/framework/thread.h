@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* thread.h - a thread of this process by its name, as the library called it */
+/* thread.h - find a thread of this process by the name that the library gave it */
 #ifndef TEST_THREAD_H
 #define TEST_THREAD_H
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/types.h>
 
-/* The thread's id, or 0: there is none of this name. */
+/* Return the id of the thread with this name, or 0 if there is none. */
 static inline pid_t test_thread_find(const char *name)
 {
 	DIR *dir = opendir("/proc/self/task");
