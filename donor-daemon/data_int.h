@@ -54,7 +54,8 @@ struct dcm_worker {
 	struct dcm_data_file *file;	/* %NULL: slabs are memory */
 	struct dcm_list conns;
 	struct dcm_fair fair;
-	struct dcm_data *last;	/* the connection with the last turn; %NULL: gone */
+	struct dcm_data
+		*last; /* the connection with the last turn; %NULL: gone */
 	/* cost of the current turn so far, and its limit */
 	u64 cost;
 	u64 cost_max;

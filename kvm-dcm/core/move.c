@@ -28,7 +28,8 @@
  */
 #include "internal.h"
 
-#define FILL_RUNS 2u /* at a time: faults wait behind them, a fill is not urgent */
+#define FILL_RUNS \
+	2u /* at a time: faults wait behind them, a fill is not urgent */
 
 /* ---- one run of pages ---- */
 
