@@ -227,17 +227,26 @@ unsigned int dcm_balance(struct dcm_lane *lane);
  */
 bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
+/* Where dcm_sync() leaves pages. */
+enum dcm_sync_how {
+	DCM_SYNC_OUT, /* no page stays in direct memory */
+	DCM_SYNC_KEEP, /* mapped pages stay mapped, clean */
+	DCM_SYNC_EXACT, /* so; later only pages are written that were written to */
+};
+
 /**
  * dcm_sync() - write pages back until the donor's copy of them is complete
  * @gfn: in: first page; out: the first page that is not synced, or is lost
  * @end: first page past the range; the range is whole blocks of %DCM_BLOCK_MAX
- * @keep: mapped pages stay mapped, clean; else no page stays in direct memory
+ * @how: where it leaves them. With %DCM_SYNC_EXACT the core forgets which pages
+ *	are commonly written, so that none is mapped writable on a guess, and written
+ *	back, when it is next fetched; the first write to it is a fault then
  * @until_ns: when to give up (monotonic clock)
  *
  * Not for a sparse VM: this brings in pages that no donor has, but adds no
  * descriptors. Waits, as dcm_discard() does. If accesses go on meanwhile, the
  * donor gets each kept page as it was at some time since the call began.
- * Without @keep, concurrent accesses may prevent completion, and pages may be
+ * With %DCM_SYNC_OUT concurrent accesses may prevent completion, and pages may be
  * dirty again on return.
  *
  * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use by
@@ -245,7 +254,8 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  * a different page each time): go on from @gfn. -EIO: a page of the block at
  * @gfn is lost.
  */
-int dcm_sync(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep, u64 until_ns);
+int dcm_sync(struct dcm_lane *lane, u64 *gfn, u64 end, enum dcm_sync_how how,
+	     u64 until_ns);
 
 enum dcm_hint {
 	DCM_HINT_DIRECT, /* keep in direct memory, as the budget allows */

@@ -16,7 +16,7 @@
  * dcm_sync() works block by block. Mapped blocks are unmapped, and dirty ones written
  * back; pages that no donor has are brought in as zeroes and then written too; pages
  * that only other slabs have are fetched and written. For a worker that only reads (a
- * tracer) pages may stay direct (@keep): then mapped blocks stay mapped, and only
+ * tracer) pages may stay direct (DCM_SYNC_KEEP): then mapped blocks stay mapped, and only
  * changes are written. The pager has to keep accesses out meanwhile; if it does not,
  * pages may change after they were written, as after an eviction.
  *
@@ -217,8 +217,8 @@ static int sync_bring(struct dcm_lane *lane, u32 head, u16 missing)
 }
 
 /*
- * With @keep, pages should be mapped read-only when they are next fetched, even if they
- * were written the last time. Else fetch.c guesses a write and maps them writable and
+ * Have pages mapped read-only when they are next fetched, even if they were written the
+ * last time. Else fetch.c guesses a write and maps them writable and
  * dirty, and the next sync would write them back though nobody wrote to them.
  */
 static void writes_forget(struct dcm_vm *vm, u32 head, unsigned int order)
@@ -230,8 +230,10 @@ static void writes_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 			pd_clear(pd_of(vm, head + i), PD_WROTE);
 }
 
-static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
+static int sync_block(struct dcm_lane *lane, u32 gfn, enum dcm_sync_how how,
+		      u32 *next)
 {
+	bool keep = how != DCM_SYNC_OUT;
 	struct dcm_vm *vm = lane->vm;
 	unsigned int order;
 	u32 head = dcm_block_lock(vm, gfn, &order);
@@ -254,7 +256,7 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 	case DCM_NOTDIRECT:
 		missing = pages_missing(vm, head, order);
 		err = dcm_block_flag(vm, head, order, PD_LOST) ? -EIO : 0;
-		if (keep)
+		if (how == DCM_SYNC_EXACT)
 			writes_forget(vm, head, order);
 		if (!err && !dcm_block_flag(vm, head, order, PD_AT)) {
 			head = dcm_eblk_grow_empty(lane, head, &order);
@@ -288,19 +290,20 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
  * brought in must be written in the same call: if it were left between two steps,
  * eviction (which syncing more than the budget causes) would drop it.
  */
-static int sync_steps(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
+static int sync_steps(struct dcm_lane *lane, u32 gfn, enum dcm_sync_how how,
+		      u32 *next)
 {
 	int r = SYNC_NEXT, i;
 
 	for (i = 0; r == SYNC_NEXT && i < STEPS; i++)
-		r = sync_block(lane, gfn, keep, next);
-	if (r == SYNC_DONE && keep)
+		r = sync_block(lane, gfn, how, next);
+	if (r == SYNC_DONE && how != DCM_SYNC_OUT)
 		seen_add(lane, gfn, *next - gfn);
 	return r;
 }
 
-static int sync_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
-			 u64 until_ns)
+static int sync_window(struct dcm_lane *lane, u64 *gfn, u64 end,
+		       enum dcm_sync_how how, u64 until_ns)
 {
 	struct dcm_vm *vm = lane->vm;
 
@@ -311,7 +314,7 @@ static int sync_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 
 		/* start as many write-backs as can be in flight */
 		for (at = *gfn; at < end; at = next) {
-			int r = sync_steps(lane, (u32)at, keep, &next);
+			int r = sync_steps(lane, (u32)at, how, &next);
 
 			if (r < 0) {
 				/* return the block with the lost page in @gfn */
@@ -340,7 +343,8 @@ static int sync_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 	return 0;
 }
 
-int dcm_sync(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep, u64 until_ns)
+int dcm_sync(struct dcm_lane *lane, u64 *gfn, u64 end, enum dcm_sync_how how,
+	     u64 until_ns)
 {
 	int err = 0;
 
@@ -352,7 +356,7 @@ int dcm_sync(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep, u64 until_ns)
 				  min(end,
 				      lane->seen_from + (u64)DCM_SEEN_MAX *
 							     DCM_BLOCK_MAX),
-				    keep, until_ns);
+				    how, until_ns);
 	}
 	return err;
 }

@@ -13,6 +13,13 @@
 #include "../include/libdcm_gc.h"
 #include "workers.h"
 
+/* Where @sync leaves pages. */
+enum dcm_gc_sync {
+	DCM_GC_SYNC_OUT, /* none stays direct */
+	DCM_GC_SYNC_KEEP, /* they may stay direct */
+	DCM_GC_SYNC_EXACT, /* so; later only pages are written that were written to */
+};
+
 /**
  * struct dcm_gc_backend_ops - pages of a window, as donors' GC workers need them
  * @freeze: make accesses to a range wait from now on. On return earlier accesses
@@ -20,8 +27,8 @@
  * @thaw: end every freeze: accesses go on
  * @sync: write the range from @at to @end back until the donors' copy is
  *	complete. On return @at is the first byte that is not synced; with status
- *	DONOR_LOST the byte that is lost. With @keep pages stay direct, else none
- *	does. The time limit @until_ms is on the monotonic clock
+ *	DONOR_LOST the byte that is lost. The time limit @until_ms is on the
+ *	monotonic clock
  * @losing: slabs are lost, but some of their pages are not yet marked lost:
  *	wait a moment before asking whether pages are left
  * @hint: a runtime's hint about a range: enum virtio_gc_hint_what, but not
@@ -33,7 +40,7 @@
  * @write_count: the write count of the range, which is at @place; see
  *	struct dcm_gc_workers_ops
  * @spread: workers have changed the range at its places: copy the new bytes to the
- *	other slabs, if there are any. The range was synced without @keep, and is
+ *	other slabs, if there are any. The range was synced by DCM_GC_SYNC_OUT, and is
  *	frozen. OK, or TIMED_OUT at @until_ms: then @revert must follow
  * @revert: stop spreading the range. With @keep the workers' bytes stay, and only the
  *	slab that they changed has them; without it pages get the bytes from before,
@@ -54,7 +61,8 @@
 struct dcm_gc_backend_ops {
 	u32 (*freeze)(void *priv, u64 at, u64 bytes);
 	void (*thaw)(void *priv);
-	u32 (*sync)(void *priv, u64 *at, u64 end, bool keep, u64 until_ms);
+	u32 (*sync)(void *priv, u64 *at, u64 end, enum dcm_gc_sync how,
+		    u64 until_ms);
 	bool (*losing)(void *priv);
 	void (*hint)(void *priv, u64 at, u64 bytes, u32 what);
 	void (*forget)(void *priv, u64 at, u64 bytes);

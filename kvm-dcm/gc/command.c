@@ -104,6 +104,24 @@ static u32 losing_wait(struct gc_queue *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
+/*
+ * With the runtime's barrier it does not matter whether a region is written to while it
+ * is traced. Without it a page that is written back on a guess costs a region's result,
+ * so that no guess may be made; then the first write to each page is a fault. CLEAN does
+ * not say which kind of trace it is for: that of the last one.
+ */
+static enum dcm_gc_sync pages_stay(const struct dcm_gc_host_space *p,
+				   const struct job *j)
+{
+	bool barrier = j->r.command == VIRTIO_GC_TRACE_START ?
+			       j->r.flags & VIRTIO_GC_TRACE_CONCURRENT :
+			       p->barrier;
+
+	if (sync_of(j) == SYNC_OUT)
+		return DCM_GC_SYNC_OUT;
+	return barrier ? DCM_GC_SYNC_KEEP : DCM_GC_SYNC_EXACT;
+}
+
 static u32 range_sync(struct gc_queue *gc, const struct job *j, u64 at, u64 end)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
@@ -113,7 +131,7 @@ static u32 range_sync(struct gc_queue *gc, const struct job *j, u64 at, u64 end)
 	if (status)
 		return status;
 	status = gc->backend.ops->sync(gc->backend.priv, &at, end,
-				       sync_of(j) == SYNC_KEEP, j->expires_ms);
+				       pages_stay(p, j), j->expires_ms);
 	/* tell which region has lost content */
 	if (status == VIRTIO_GC_DONOR_LOST)
 		gc->reply->done.at = (at - p->window) / size * size;
@@ -401,6 +419,7 @@ static u32 run_start(struct gc_queue *gc, const struct job *j)
 		status = workers_call(gc, j, command_of(j)->freeze);
 	if (!status) {
 		p->epoch = j->r.epoch;
+		p->barrier = j->r.flags & VIRTIO_GC_TRACE_CONCURRENT;
 		p->late.status = VIRTIO_GC_OK;
 	}
 	return status;

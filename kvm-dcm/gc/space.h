@@ -17,6 +17,7 @@
  * struct dcm_gc_host_space - a space, in host byte order
  * @bytes: its size; 0: there is no such space
  * @epoch: epoch of the last trace whose TRACE_START was answered with OK
+ * @barrier: in that trace the runtime reports references that it overwrites
  * @late: why that trace failed to begin after the answer; its @status is
  *	%VIRTIO_GC_OK if it did begin
  */
@@ -25,6 +26,7 @@ struct dcm_gc_host_space {
 	u64 bytes;
 	struct dcm_gc_layout layout;
 	u32 epoch;
+	bool barrier;
 	struct dcm_gc_done late;
 };
 

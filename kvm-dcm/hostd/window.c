@@ -135,12 +135,18 @@ static void window_thaw(void *priv)
 	range_ioctl(priv, DCMFS_IOC_FREEZE, 0, 0, 0);
 }
 
-static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
+static u32 window_sync(void *priv, u64 *at, u64 end, enum dcm_gc_sync how,
+		       u64 until_ms)
 {
+	static const u32 flags[] = {
+		[DCM_GC_SYNC_OUT] = 0,
+		[DCM_GC_SYNC_KEEP] = DCMFS_SYNC_KEEP,
+		[DCM_GC_SYNC_EXACT] = DCMFS_SYNC_KEEP | DCMFS_SYNC_EXACT,
+	};
 	struct hostd_window *w = priv;
 	struct dcmfs_range r = { .first = *at / 4096,
 				 .pages = (end - *at) / 4096,
-				 .flags = keep ? DCMFS_SYNC_KEEP : 0 };
+				 .flags = flags[how] };
 	u64 now = clock_ms(), moved_ms = now, first;
 	int err = ETIMEDOUT;
 

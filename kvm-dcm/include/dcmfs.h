@@ -274,8 +274,8 @@ struct dcmfs_wanted {
  * caller that has GC workers change the slabs themselves
  * @first: first page
  * @pages: how many; the file must have them all
- * @flags: SYNC: DCMFS_SYNC_KEEP; REVERT: DCMFS_REVERT_KEEP; HINT: one of
- *	DCMFS_HINT_*; else 0
+ * @flags: SYNC: DCMFS_SYNC_KEEP, with or without DCMFS_SYNC_EXACT; REVERT:
+ *	DCMFS_REVERT_KEEP; HINT: one of DCMFS_HINT_*; else 0
  * @limit_ms: SYNC, SPREAD: not longer, 1 to DCMFS_LIMIT_MAX_MS; else 0
  *
  * GC workers use one slab of an extent, the *primary*: of the slabs whose DETACH or
@@ -289,8 +289,9 @@ struct dcmfs_wanted {
  *
  * SYNC returns when the primaries have all of the pages as they are, also those
  * that were never written, as zeroes, and none is here; with DCMFS_SYNC_KEEP
- * they may be. If they are not frozen that is so for a moment only. ETIMEDOUT;
- * EBUSY: a page stays in use by I/O; EIO: one is lost; ENOMEM: no memory for
+ * they may be; with DCMFS_SYNC_EXACT, too, only pages that are written to are written
+ * back later, and the first write to each is a fault. If they are not frozen all this
+ * is so for a moment only. ETIMEDOUT; EBUSY: a page stays in use by I/O; EIO: one is lost; ENOMEM: no memory for
  * descriptors; EINTR: killed. In all these cases it is done in part. It takes
  * memory that is the caller's for pages that had no descriptors, and slabs.
  * Then @first and @pages are what is left, so that it can be gone on with; for
@@ -344,6 +345,7 @@ struct dcmfs_write_count {
 };
 
 #define DCMFS_SYNC_KEEP 0x1
+#define DCMFS_SYNC_EXACT 0x2
 #define DCMFS_REVERT_KEEP 0x1
 #define DCMFS_HINT_DIRECT 0
 #define DCMFS_HINT_NORMAL 1

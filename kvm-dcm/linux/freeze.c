@@ -213,8 +213,8 @@ static int chunks_make(struct dcmfs_vm *vm, u64 first, u64 end)
 	return 0;
 }
 
-static int sync_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
-		       u64 until_ns)
+static int sync_step(struct dcmfs_vm *vm, u64 *gfn, u64 end,
+		     enum dcm_sync_how how, u64 until_ns)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 2];
 	int err;
@@ -223,7 +223,7 @@ static int sync_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
 		return -EINTR;
 	err = chunks_make(vm, *gfn, end);
 	if (!err)
-		err = dcm_sync(lane->core, gfn, end, keep, until_ns);
+		err = dcm_sync(lane->core, gfn, end, how, until_ns);
 	dcmfs_lane_put(vm, lane);
 	return err;
 }
@@ -238,19 +238,22 @@ static int sync_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
 int dcmfs_sync(struct dcmfs_vm *vm, struct dcmfs_range *r)
 {
 	u64 until = ktime_get_ns() + (u64)r->limit_ms * NSEC_PER_MSEC;
-	bool keep = r->flags & DCMFS_SYNC_KEEP;
+	enum dcm_sync_how how = r->flags & DCMFS_SYNC_EXACT ? DCM_SYNC_EXACT :
+				r->flags & DCMFS_SYNC_KEEP  ? DCM_SYNC_KEEP :
+							      DCM_SYNC_OUT;
 	u64 gfn = r->first, end = r->first + r->pages;
 	u32 tries = 0;
 
-	if (r->flags & ~DCMFS_SYNC_KEEP || !r->limit_ms ||
+	if (r->flags & ~(DCMFS_SYNC_KEEP | DCMFS_SYNC_EXACT) ||
+	    r->flags == DCMFS_SYNC_EXACT || !r->limit_ms ||
 	    r->limit_ms > DCMFS_LIMIT_MAX_MS ||
 	    !dcmfs_range_good(vm, r->first, r->pages))
 		return -EINVAL;
-	if (!keep)
+	if (how == DCM_SYNC_OUT)
 		WRITE_ONCE(vm->handed, true);
 	while (gfn < end) {
 		u64 from = gfn, to = from - from % STEP_PAGES + STEP_PAGES;
-		int err = sync_step(vm, &gfn, min(end, to), keep, until);
+		int err = sync_step(vm, &gfn, min(end, to), how, until);
 
 		/* Go on at the block's first page: pages that are done cost little. */
 		r->first = round_down(gfn, DCM_BLOCK_MAX);

@@ -106,8 +106,8 @@ static void paged_thaw(void *priv)
  * Under the discard lane's lock. A page in use by I/O can't be unmapped; most
  * are so only for a moment (the kernel reads them), so wait and retry.
  */
-static int pages_sync(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
-		  u64 until_ns)
+static int pages_sync(struct dcm_pager *pg, u64 *gfn, u64 end,
+		      enum dcm_sync_how how, u64 until_ns)
 {
 	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	u64 from, now, moved_ns = dcm_now_ns();
@@ -115,7 +115,7 @@ static int pages_sync(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 
 	for (;;) {
 		from = *gfn;
-		err = dcm_sync(l->core, gfn, end, keep, until_ns);
+		err = dcm_sync(l->core, gfn, end, how, until_ns);
 		now = dcm_now_ns();
 		if (*gfn != from)
 			moved_ns = now;
@@ -126,8 +126,14 @@ static int pages_sync(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 	}
 }
 
-static u32 paged_sync(void *priv, u64 *at, u64 to, bool keep, u64 until_ms)
+static u32 paged_sync(void *priv, u64 *at, u64 to, enum dcm_gc_sync how,
+		      u64 until_ms)
 {
+	static const enum dcm_sync_how ways[] = {
+		[DCM_GC_SYNC_OUT] = DCM_SYNC_OUT,
+		[DCM_GC_SYNC_KEEP] = DCM_SYNC_KEEP,
+		[DCM_GC_SYNC_EXACT] = DCM_SYNC_EXACT,
+	};
 	const struct paged *p = priv;
 	struct dcm_pager *pg = p->pg;
 	struct dcm_pg_lane *l = dcm_discard_lane(pg);
@@ -142,8 +148,8 @@ static u32 paged_sync(void *priv, u64 *at, u64 to, bool keep, u64 until_ms)
 			__atomic_store_n(&pg->guest.used[i >> DCM_SPAN_SHIFT],
 					 1, __ATOMIC_SEQ_CST);
 		from = gfn;
-		err = pages_sync(pg, &gfn, from + (len >> DCM_PAGE_SHIFT), keep,
-			     until_ms * 1000000);
+		err = pages_sync(pg, &gfn, from + (len >> DCM_PAGE_SHIFT),
+				 ways[how], until_ms * 1000000);
 		va += (gfn - from) << DCM_PAGE_SHIFT;
 	}
 	*at = err ? va - p->base : to;

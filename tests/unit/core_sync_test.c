@@ -192,6 +192,46 @@ static void test_new_and_read_since_is_not_written(void **state)
 	end(fb);
 }
 
+/* Faults on read-only pages in rounds of writes to more than the budget, after a sync. */
+static u64 write_faults_after(bool guesses)
+{
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
+	u32 i, round;
+	u64 before;
+
+	cfg.budget = 96;
+	cfg.guesses = guesses;
+	fb = world_with_slabs(cfg);
+	tune(fb, "largest_block", 16384);
+	tune(fb, "elastic", 0);
+	for (round = 0; round < 4; round++)
+		for (i = FROM; i < FROM + NR; i++)
+			put(fb, i);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+	before = count(fb, DCM_C_FAULT_WP);
+	for (i = FROM; i < FROM + NR; i++)
+		put(fb, i);
+	before = count(fb, DCM_C_FAULT_WP) - before;
+	end(fb);
+	return before;
+}
+
+/*
+ * A program that writes to its pages again after a trace with a barrier: those that
+ * were away come back writable, as before the trace.
+ */
+static void test_first_writes_after_a_sync(void **state)
+{
+	u64 exact = write_faults_after(false),
+	    guessed = write_faults_after(true);
+
+	(void)state;
+	/* one in each block; without them those in blocks that were here, half */
+	assert_int_equal(exact, NR / 4);
+	assert_in_range(guessed, 1, exact * 2 / 3);
+}
+
 /* Only the written pages of a large block, unless they are more than a quarter. */
 static void test_few_of_a_block(void **state)
 {
@@ -501,6 +541,7 @@ int main(void)
 		cmocka_unit_test(test_only_what_changed),
 		cmocka_unit_test(test_read_since_is_not_written),
 		cmocka_unit_test(test_new_and_read_since_is_not_written),
+		cmocka_unit_test(test_first_writes_after_a_sync),
 		cmocka_unit_test(test_few_of_a_block),
 		cmocka_unit_test(test_untouched),
 		cmocka_unit_test(test_after_discard),

@@ -144,6 +144,7 @@ struct fb_config {
 	bool direct;
 	bool sparse;
 	bool syncs; /* dcm_sync() is used */
+	bool guesses; /* with DCM_SYNC_KEEP in place of DCM_SYNC_EXACT */
 	bool seal; /* pages are sealed; never @direct then */
 	bool fresh; /* it makes runs of new pages */
 	bool spans; /* it asks for whole spans, and makes no other runs */

@@ -303,7 +303,10 @@ int fb_to_donors(struct fake_backend *fb, u32 lane, u64 *gfn, u64 end,
 		 bool keep, u64 ticks)
 {
 	struct dcm_lane *l = enter(fb, lane);
-	int err = dcm_sync(l, gfn, end, keep, fb->vm->ops->now_ns() + ticks);
+	enum dcm_sync_how kept = fb->cfg.guesses ? DCM_SYNC_KEEP :
+						   DCM_SYNC_EXACT;
+	int err = dcm_sync(l, gfn, end, keep ? kept : DCM_SYNC_OUT,
+			   fb->vm->ops->now_ns() + ticks);
 
 	leave(fb, lane);
 	return err;

@@ -41,14 +41,16 @@ static void backend_thaw(void *priv)
 	world.frozen = false;
 }
 
-static u32 backend_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
+static u32 backend_sync(void *priv, u64 *at, u64 end, enum dcm_gc_sync how,
+			u64 until_ms)
 {
 	u32 status;
 
 	(void)priv;
 	(void)until_ms;
-	assert_true(keep);
+	assert_int_not_equal(how, DCM_GC_SYNC_OUT);
 	pthread_mutex_lock(&world.lock);
+	world.how = how;
 	assert_int_equal(world.losing, 0);
 	world.syncing = true;
 	pthread_cond_broadcast(&world.moved);

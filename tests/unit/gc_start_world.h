@@ -37,6 +37,7 @@ struct gc_start_world {
 	bool syncing;
 	bool frozen;
 	bool frozen_when_synced;
+	enum dcm_gc_sync how; /* of the last sync */
 	u32 sync;
 	u32 start;
 	u32 nr_synced;
