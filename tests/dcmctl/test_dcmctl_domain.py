@@ -145,7 +145,7 @@ BAD = [
         f'<dcm:memory {NS} direct="1G"><dcm:donor name="a" x="1"/></dcm:memory>',
         "nothing else",
     ),
-    (f'<dcm:group {NS} name="a"/>', "what is known"),
+    (f'<dcm:group {NS} name="a"/>', "only known element"),
 ]
 # Errors that the schema can't express.
 BAD_FOR_US = [
