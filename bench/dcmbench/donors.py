@@ -21,6 +21,7 @@ from typing import Any
 
 from dcmbench.host import BenchError, children, kill_group, spawn
 from tests.framework.port import free_port
+from tests.framework.process import ended_children_seconds, processor_seconds
 
 START_S = 20.0
 # Makes a context in which this thread, and processes that it starts, are in another network.
@@ -65,13 +66,12 @@ class Donor:
 
 def gc_seconds(of: Donor) -> float:
     """CPU time of a donor's GC workers so far, those that have ended included."""
-    ticks = 0
+    seconds = 0.0
     for pid in children(of.pid):
         with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            # utime and stime of a worker; of the donor cutime and cstime, for ended workers
-            ticks += sum(int(field) for field in fields[13 if pid == of.pid else 11 : 15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+            own = pid == of.pid
+            seconds += ended_children_seconds(pid) if own else processor_seconds(pid)
+    return seconds
 
 
 @contextlib.contextmanager

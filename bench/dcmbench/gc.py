@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.framework.process import processor_seconds
+
 from . import donors, host, report
 
 # By id, in the table's order: description and target.
@@ -472,11 +474,7 @@ def worker_memory(s: Scale) -> report.Row:
 
 def worker_seconds(donor_pid: int) -> float:
     """CPU time of a donor's workers so far."""
-    ticks = 0
-    for pid in host.children(donor_pid)[1:]:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(") ", 1)[1].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(processor_seconds(pid) for pid in host.children(donor_pid)[1:])
 
 
 @contextlib.contextmanager

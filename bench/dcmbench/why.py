@@ -24,6 +24,7 @@ from dcmbench import donors, host, inputs, programs
 from dcmbench.context import MIB, Context
 from dcmbench.host import BenchError
 from dcmbench.report import Row, median, row
+from tests.framework.process import processor_seconds
 
 FACTORS = (0.5, 0.75, 1.5)
 PATTERNS = {"uniform": "rand", "skewed": "skew"}
@@ -142,12 +143,6 @@ def _ratios(now: Why, others: Mapping[float, Why]) -> dict[float, float]:
     return found
 
 
-def _cpu_s(pid: int) -> float:
-    """The CPU time of a process in seconds, with the pager's threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _cost(ctx: Context) -> tuple[float, float]:
     """How much more CPU time a fetch takes with hiding (0.1: 10 %), and pages hidden a second."""
     turns = 4 if ctx.tiny else TURNS
@@ -160,10 +155,10 @@ def _cost(ctx: Context) -> tuple[float, float]:
             donors.tune(Path(socket), "reuse", 500 if on else 0)
             time.sleep(0.3)
             before = donors.ask_pager(Path(socket))
-            cpu = _cpu_s(before["pid"])
+            cpu = processor_seconds(before["pid"])
             time.sleep(TURN_S)
             after = donors.ask_pager(Path(socket))
-            cpu = _cpu_s(after["pid"]) - cpu
+            cpu = processor_seconds(after["pid"]) - cpu
             old, new = before["counters"], after["counters"]
             used[on].append(cpu / max(new["FAULT_MISSING"] - old["FAULT_MISSING"], 1))
             hidden += new["REUSE_HIDDEN"] - old["REUSE_HIDDEN"]

@@ -16,6 +16,7 @@ from tests.donor.rawgc import (NO_GC, REGIONS, TYPES_ADD, Heap, Worker, children
                                one_pid, ready)
 from tests.donor.rawtls import BUSY, NO_MEMORY, QUOTA, Closed, Refused
 from tests.framework.paths import BUILD
+from tests.framework.process import processor_seconds
 
 
 def test_limits(make_lab: MakeLab) -> None:
@@ -251,12 +252,6 @@ def test_nice_by_number(make_lab: MakeLab) -> None:
     lab.wait_empty()
 
 
-def used(pid: int) -> float:
-    """Seconds of CPU."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 @pytest.mark.slow
 def test_cpu_of_a_tenant(make_lab: MakeLab, tmp_path: Path) -> None:
     """Eight workers of one tenant that do nothing but burn the CPU leave the only worker
@@ -276,13 +271,17 @@ def test_cpu_of_a_tenant(make_lab: MakeLab, tmp_path: Path) -> None:
     pid = one_pid(lab)
     many = [Worker(c) for c in alice]
     others = [p for p in children(lab.pid) if p != pid]
-    start = used(pid), sum(used(p) for p in others)
+
+    def used() -> tuple[float, float]:
+        return processor_seconds(pid), sum(processor_seconds(p) for p in others)
+
+    start = used()
     end = time.monotonic() + 60
-    while used(pid) + sum(used(p) for p in others) - sum(start) < 3 and time.monotonic() < end:
+    while sum(used()) - sum(start) < 3 and time.monotonic() < end:
         time.sleep(0.2)
         for c in (*alice, bob):
             c.beat()
-    mine, theirs = used(pid) - start[0], sum(used(p) for p in others) - start[1]
+    mine, theirs = (now - then for now, then in zip(used(), start, strict=True))
     print(f"one worker {mine:.2f} s, eight workers {theirs:.2f} s")
     assert mine / (mine + theirs) > 0.3  # a half is fair; a ninth is by worker
     for w in (*many, one):
