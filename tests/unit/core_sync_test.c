@@ -133,6 +133,16 @@ static void test_only_what_changed(void **state)
 	end(fb);
 }
 
+/* Write to each page of the range, @rounds times. */
+static void write_rounds(struct fake_backend *fb, u32 rounds)
+{
+	u32 i, round;
+
+	for (round = 0; round < rounds; round++)
+		for (i = FROM; i < FROM + NR; i++)
+			put(fb, i);
+}
+
 /*
  * Pages that used to be written after each fetch, and are now only read, are fetched
  * and evicted without a WRITE: a reader of the donor's copy would see it change.
@@ -151,9 +161,7 @@ static void test_read_since_is_not_written(void **state)
 		cfg.budget = 96;
 		fb = world_with_slabs(cfg);
 		tune(fb, "largest_block", blocks[k]);
-		for (round = 0; round < 4; round++)
-			for (i = FROM; i < FROM + NR; i++)
-				put(fb, i);
+		write_rounds(fb, 4);
 		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
 		written = count(fb, DCM_C_WRITTEN_PAGES);
 		fetched = count(fb, DCM_C_FETCHED_PAGES);
@@ -197,7 +205,6 @@ static u64 write_faults_after(bool guesses)
 {
 	struct fb_config cfg = calm();
 	struct fake_backend *fb;
-	u32 i, round;
 	u64 before;
 
 	cfg.budget = 96;
@@ -205,13 +212,10 @@ static u64 write_faults_after(bool guesses)
 	fb = world_with_slabs(cfg);
 	tune(fb, "largest_block", 16384);
 	tune(fb, "elastic", 0);
-	for (round = 0; round < 4; round++)
-		for (i = FROM; i < FROM + NR; i++)
-			put(fb, i);
+	write_rounds(fb, 4);
 	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
 	before = count(fb, DCM_C_FAULT_WP);
-	for (i = FROM; i < FROM + NR; i++)
-		put(fb, i);
+	write_rounds(fb, 1);
 	before = count(fb, DCM_C_FAULT_WP) - before;
 	end(fb);
 	return before;
