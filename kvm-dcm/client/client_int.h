@@ -29,8 +29,8 @@
 #define CLIENT_EXPOSED_MS \
 	1000u /* between looks for extents with too few slabs */
 #define CLIENT_REDRAWS 4u /* of donors that have more than their part */
-#define CLIENT_BURST_MS \
-	1000u /* placement.c: use a donor's first answer for so long */
+/* placement.c: use a donor's first answer for so long */
+#define CLIENT_BURST_MS 1000u
 #define CLIENT_MAP_MS 30000u /* a donor may have to zero a slab first */
 #define CLIENT_PATIENCE_MS 60000u /* with a silent donor, by default */
 /* an operation succeeded within this time: the donor serves its memory */
@@ -40,8 +40,8 @@
 #define CLIENT_COLD_MS \
 	600000u /* cold for so long: may go to files, by default */
 #define CLIENT_EXCHANGES 4u /* extents that make room in memory at a time */
-#define CLIENT_FILE_LATE_MS \
-	2000u /* a donor of files gets at least this to answer */
+/* a donor of files gets at least this to answer */
+#define CLIENT_FILE_LATE_MS 2000u
 #define CLIENT_STALL_MS 500u /* between two rounds: this host was stopped */
 #define CLIENT_SAY_MS 60000u /* shortest time between equal log lines */
 #define CLIENT_TICK_MS 100u

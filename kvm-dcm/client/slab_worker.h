@@ -20,10 +20,10 @@
 #define DCM_SLAB_ATTACH 0x1u /* give it to the pager */
 #define DCM_SLAB_EVICT 0x2u /* the donor wants it back: move its pages */
 #define DCM_SLAB_LOST 0x4u /* mark its pages lost */
-#define DCM_SLAB_FILL \
-	0x8u /* copy pages to slabs of its extent that lack them */
-#define DCM_SLAB_LAG \
-	0x10u /* as FILL; only files lack pages, as lag_pages allows */
+/* copy pages to slabs of its extent that lack them */
+#define DCM_SLAB_FILL 0x8u
+/* as FILL; only files lack pages, as lag_pages allows */
+#define DCM_SLAB_LAG 0x10u
 
 /**
  * struct dcm_slab_record - a slab and its tasks

@@ -5,8 +5,8 @@
 
 #include "exposed.h"
 
-#define TIER_MAX \
-	4u /* extents that a look may send to memory, and away from it */
+/* extents that a look may send to memory, and away from it */
+#define TIER_MAX 4u
 
 /**
  * struct tier_list - the extents with the highest weights

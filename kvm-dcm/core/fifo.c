@@ -33,8 +33,8 @@
 #include "internal.h"
 
 #define POP_SCAN 8 /* blocks looked at before giving up on a queue */
-#define LET_OFF \
-	8 /* second rounds in one search, then a page goes all the same */
+/* second rounds in one search, then a page goes all the same */
+#define LET_OFF 8
 
 void dcm_fifo_init(struct dcm_fifo *f)
 {

@@ -28,8 +28,8 @@
  */
 #include "internal.h"
 
-#define FILL_RUNS \
-	2u /* at a time: faults wait behind them, a fill is not urgent */
+/* at a time: faults wait behind them, a fill is not urgent */
+#define FILL_RUNS 2u
 
 /* ---- one run of pages ---- */
 

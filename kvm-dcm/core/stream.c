@@ -38,16 +38,16 @@
 #define SHARE 8 /* of the budget: for pages that were brought in and not used */
 #define OLD 64u /* a stream is over after so many accesses of others */
 #define HERE_MAX 8u /* blocks or steps that may be skipped, as they are here */
-#define USED \
-	8u /* a stream went well if 8 times as much was used as is left over */
-#define LONG \
-	1024u /* used steps after which a stream counts as one that went well */
-#define FAR \
-	4u /* pages that are asked for together, if steps are larger than 1 */
+/* a stream went well if 8 times as much was used as is left over */
+#define USED 8u
+/* used steps after which a stream counts as one that went well */
+#define LONG 1024u
+/* pages that are asked for together, if steps are larger than 1 */
+#define FAR 4u
 #define FIRST 4u /* pages that are first asked for, if steps are 1 */
 #define APART 2 /* larger steps use few pages of a block: fetch single pages */
-#define ONCE \
-	4u /* at most so many chunks (chunk_of()) are asked for at one access */
+/* at most so many chunks (chunk_of()) are asked for at one access */
+#define ONCE 4u
 
 static bool side_by_side(s32 step)
 {

@@ -25,8 +25,8 @@
 #define DCM_FETCHES_MAX 32u /* faults in flight per lane */
 #define DCM_AHEAD_MAX 8u /* of these, blocks that no access has asked for */
 #define DCM_WBS_MAX 64u /* write-backs in flight per lane */
-#define DCM_DOUBTS_MAX \
-	256u /* blocks of a lane on which a failed WRITE may land */
+/* blocks of a lane on which a failed WRITE may land */
+#define DCM_DOUBTS_MAX 256u
 #define DCM_RUNS_MAX 8u /* dirty runs in one block: every second page */
 #define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
 #define DCM_BATCH_MAX 64u

@@ -39,8 +39,8 @@
 #include "dcmfs.h"
 
 #define STEP_PAGES	4096u /* pages synced before other threads get the lane */
-#define BUSY_TRIES \
-	200u /* tries for a page that I/O uses, mostly for a moment */
+/* tries for a page that I/O uses, mostly for a moment */
+#define BUSY_TRIES 200u
 /* A donor ends a worker some ms after the host's connection has ended. */
 #define GRACE		(HZ * 3 / 10)
 

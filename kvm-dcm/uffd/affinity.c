@@ -33,14 +33,14 @@ extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
 #define FOLLOW_AFTER 3u /* faults in a row from one other CPU */
-#define RIGHT_SKIP \
-	15u /* faults to skip before the next look, if the CPU is right */
+/* faults to skip before the next look, if the CPU is right */
+#define RIGHT_SKIP 15u
 #define MANY_SKIP 3u /* the same, while several threads fault */
 #define AWAY_MAX 32u /* faults from other CPUs: another lane joins */
 #define MOVE_MIN_NS (200u * 1000)
 #define MOVE_MAX_NS (50u * 1000 * 1000)
-#define MOVE_YIELDING_NS \
-	(1000u * 1000) /* longest pause, if the lane may yield */
+/* longest pause, if the lane may yield */
+#define MOVE_YIELDING_NS (1000u * 1000)
 #define SPIN_NS (20u * 1000)
 
 static ptrdiff_t robust_offset;

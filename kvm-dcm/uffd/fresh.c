@@ -30,8 +30,8 @@
 #include "pages.h"
 
 #define SPAN_BYTES ((u64)DCM_PAGE_SIZE << DCM_SPAN_SHIFT)
-#define PAUSE_MAX \
-	64u /* at most so many runs without a try, after failed ones */
+/* at most so many runs without a try, after failed ones */
+#define PAUSE_MAX 64u
 
 static void nurseries_advise(void *p, u64 bytes)
 {

@@ -33,8 +33,8 @@
 #include "../lib/thread.h"
 
 #define BUSY_US 1000u
-#define BUSY_NS \
-	(3000ull * 1000 * 1000) /* wait so long for I/O that uses a page */
+/* wait so long for I/O that uses a page */
+#define BUSY_NS (3000ull * 1000 * 1000)
 
 /* A window that begins at @base in a pager's memory. */
 struct paged {

@@ -40,8 +40,8 @@
 #define SILENT_MS 100 /* with I/O in flight, or in doubt */
 #define SPIN_IO_NS (60u * 1000)
 #define CROWD 4 /* faults in one read that are too many for one lane */
-#define JOIN_AFTER \
-	8 /* reads with a crowd, less those without: another lane joins */
+/* reads with a crowd, less those without: another lane joins */
+#define JOIN_AFTER 8
 #define ALONE_TURNS 64 /* reads between two looks at which threads fault */
 #define ALONE_MAX 8 /* looks in a row that saw only one thread: a lane leaves */
 #define LEAVE_AFTER 64 /* wake-ups without a fault */

@@ -28,8 +28,8 @@
 #include "vmsock.h"
 
 #define FETCH_BUF (DCM_BLOCK_MAX * DCM_PAGE_SIZE)
-#define FETCH_BUFS \
-	((size_t)FETCH_BUF * DCM_FETCHES_MAX) /* a lane's, together */
+/* a lane's, together */
+#define FETCH_BUFS ((size_t)FETCH_BUF * DCM_FETCHES_MAX)
 #define FIRST_DONOR_MS 10000u
 #define CACHED_MAX 512u /* pages that free frames may keep */
 #define CACHED_MIN 16u

@@ -40,12 +40,12 @@
 #include "affinity.h"
 #include "yield.h"
 
-#define DENSE_NS \
-	(1000u * 1000) /* faults are dense if closer to each other than this */
+/* faults are dense if closer to each other than this */
+#define DENSE_NS (1000u * 1000)
 #define LATE_NS (100u * 1000) /* another thread's fault waited */
 #define CHECK_NS (1000u * 1000)
-#define WORTH \
-	8u /* yielding was worth it if it lasted 8 times the time that it cost */
+/* yielding was worth it if it lasted 8 times the time that it cost */
+#define WORTH 8u
 #define HOLD_MAX_NS (200u * 1000 * 1000)
 
 static bool policy_set(int policy)
