@@ -306,9 +306,10 @@ static void test_cold_extent_makes_room(void **state)
 	files_start(&f, path);
 	host_donor(&h, "a", a.tcp);
 	host_donor(&h, "f", f.tcp);
+	/* a write to files may wait for the disk for seconds: none gets cold by that */
 	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
 						       .data_encryption = true,
-						       .cold_after_ms = 2000 });
+						       .cold_after_ms = 6000 });
 	WAIT(status(&h, 0).state == DCM_DONOR_UP &&
 	     status(&h, 1).state == DCM_DONOR_UP);
 	want(&h, 0, NR);
@@ -317,7 +318,7 @@ static void test_cold_extent_makes_room(void **state)
 	u = (struct use){ .busy = extent_on(&h, 1, 0), .nr_warm = 4 };
 	for (i = 0; i < 4; i++)
 		u.warm[i] = extent_on(&h, 0, i);
-	work(&h, &u, 5000, NULL, 0);
+	work(&h, &u, 9000, NULL, 0);
 	assert_int_equal(get(&h, &h.attached), NR);
 	/* one is no longer used */
 	cold = u.warm[--u.nr_warm];
@@ -337,7 +338,7 @@ static void test_cold_extent_makes_room(void **state)
 	WAIT(status(&h, 0).slabs == 4 && status(&h, 1).slabs == NR - 4);
 	/* another one is not used: that the first was copied does not displace it */
 	u.nr_warm--;
-	work(&h, &u, 8000, NULL, 0);
+	work(&h, &u, 12000, NULL, 0);
 	assert_int_equal(get(&h, &h.attached), NR + 2);
 	assert_int_equal(get(&h, &h.evicts), 2);
 	check_slab(&h, h.slab[cold], cold, 7);
