@@ -107,7 +107,9 @@ def logged(line: re.Pattern[str], said: str) -> float:
 class Program:
     """A running Old.java."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], runtime: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], runtime: Path, limit_s: float
+    ) -> None:
         self._runtime = runtime
         self.proc = host.spawn(
             argv,
@@ -116,7 +118,7 @@ class Program:
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._timer = threading.Timer(LIMIT_S, self.proc.kill)
+        self._timer = threading.Timer(limit_s, self.proc.kill)
         self._timer.daemon = True
         self._timer.start()
 
@@ -179,15 +181,17 @@ class Program:
 
 
 @contextlib.contextmanager
-def started(b: Bench, flags: Sequence[str], *args: str, ours: bool) -> Iterator[Program]:
-    """Start Old.java, and wait until it has made its graph.
+def started(
+    b: Bench, flags: Sequence[str], *args: str, ours: bool, limit_s: float = LIMIT_S
+) -> Iterator[Program]:
+    """Start Old.java, and wait until it has made its graph. It is killed after `limit_s`.
 
     It gets a new runtime folder, so that no other pager's socket is found there.
     """
     with tempfile.TemporaryDirectory(dir=b.folder) as folder, contextlib.ExitStack() as stack:
         runtime = Path(folder)
         argv = b.jvm.command(f"-Xmx{b.scale.heap_mib}m", *flags, "Old", *args, ours=ours)
-        program = Program(argv, gc.with_libdcm(b.scale.build, runtime), runtime)
+        program = Program(argv, gc.with_libdcm(b.scale.build, runtime), runtime, limit_s)
         stack.callback(program.stop)
         program.wait(b"changed")
         yield program

@@ -13,6 +13,8 @@ from tests.jvm import support
 from . import cycles
 from .java import Bench
 
+HEAP_MIB = 2752  # of which 1.5 GiB are alive
+LIMIT_S = 3600.0  # plain G1 on donors takes minutes for a collection
 REPLACED = 10  # percent of the nodes that Old.java replaces before each collection
 FLAGS = ("-XX:+UseG1GC", "-Xlog:gc", *support.Asked.ONLY)
 OURS = ("-XX:+DonorCompact",)
@@ -54,7 +56,8 @@ class Found:
 
 def run(b: Bench, mib: int, collections: int, *flags: str, ours: bool) -> tuple[Pause, str]:
     """Do `collections` collections after one that does not count; return medians and answer."""
-    with cycles.started(b, (*FLAGS, *flags), str(mib), str(REPLACED), ours=ours) as program:
+    args = (str(mib), str(REPLACED))
+    with cycles.started(b, (*FLAGS, *flags), *args, ours=ours, limit_s=LIMIT_S) as program:
         found = []
         for _ in range(1 + collections):
             said, took, counted = program.collect_counted()
@@ -71,7 +74,8 @@ def run(b: Bench, mib: int, collections: int, *flags: str, ours: bool) -> tuple[
 
 def measure(b: Bench) -> Found:
     """Measure full collections in all three ways."""
-    mib = b.scale.heap_mib * 9 // 16
+    large = b if b.scale.tiny else b.with_heap(HEAP_MIB)
+    mib = large.scale.heap_mib * 9 // 16
     collections = 2 if b.scale.tiny else 3
-    found = cycles.three_ways(b, OURS, functools.partial(run, b, mib, collections))
-    return Found(*found, mib, b.scale.heap_mib, collections)
+    found = cycles.three_ways(large, OURS, functools.partial(run, large, mib, collections))
+    return Found(*found, mib, large.scale.heap_mib, collections)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import hashlib
 import shutil
@@ -23,15 +24,19 @@ ASK_S = 0.2  # interval between two status requests to the pager
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much to measure. @tiny: sizes that only show that everything runs."""
+    """How much to measure.
+
+    @tiny: sizes that only show that everything runs. @large_mib: a heap larger than usual, or 0.
+    """
 
     build: Path
     repeat: int
     tiny: bool = False
+    large_mib: int = 0
 
     @property
     def heap_mib(self) -> int:
-        return 96 if self.tiny else support.HEAP_MIB
+        return self.large_mib or (96 if self.tiny else support.HEAP_MIB)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +108,12 @@ class Bench:
         self.jvm = support.Jvm(folder)
         real.compile_programs(self.jvm.home / "bin" / "javac", self.jvm.classes)
         self.programs = programs(s, folder / "Large.java")
+
+    def with_heap(self, mib: int) -> Bench:
+        """This bench with a larger heap."""
+        other = copy.copy(self)
+        other.scale = dataclasses.replace(self.scale, large_mib=mib)
+        return other
 
     def run(
         self,
