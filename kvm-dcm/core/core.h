@@ -230,8 +230,8 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 /* Where dcm_sync() leaves pages. */
 enum dcm_sync_how {
 	DCM_SYNC_OUT, /* no page stays in direct memory */
-	DCM_SYNC_KEEP, /* mapped pages stay mapped, clean */
-	DCM_SYNC_EXACT, /* so; later only pages are written that were written to */
+	DCM_SYNC_KEEP, /* mapped pages stay mapped, perhaps writable and dirty */
+	DCM_SYNC_EXACT, /* they stay, clean; later only pages written to are written */
 };
 
 /**

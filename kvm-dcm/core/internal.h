@@ -222,7 +222,7 @@ struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, u16 pages, u16 lag,
 void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb);
 void dcm_pages_write_over(struct dcm_wb *wb, u16 pages);
 void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
-		 u16 pages, u32 frame);
+		 u16 pages, bool open, u32 frame);
 
 /* doubt.c */
 u16 dcm_block_inflight(const struct dcm_vm *vm, u32 head, unsigned int order);

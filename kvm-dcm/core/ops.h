@@ -135,6 +135,7 @@ static inline void dcm_seal_nonce(u8 *nonce, u32 gfn, const struct dcm_seal *s)
  * @gfn: head
  * @order: block is 2^order pages
  * @drop: in: the bytes of a block found clean need not be kept
+ * @open: for copy, in: the pages may stay writable; out: they did
  * @dirty: in: pages the core knows dirty; out: also those the pager knows
  * @touched: out: pages known to have been accessed
  * @observed: out: pages of which it is known whether they were accessed
@@ -145,6 +146,7 @@ struct dcm_unmap {
 	u32 gfn;
 	u8 order;
 	bool drop;
+	bool open;
 	u16 dirty;
 	u16 touched;
 	u16 observed;
@@ -178,8 +180,10 @@ struct dcm_unmap {
  *	Fills in the out fields.
  * @copy: copy the pages under @v->dirty of a mapped block to their places in
  *	a frame, as @unmap does, but leave all pages mapped; the next write to
- *	a copied page faults. Not called on a pager that learns dirtiness from
- *	page tables: there the core calls unmap and remap.
+ *	a copied page faults, unless @v->open. Then accesses go on meanwhile, and each
+ *	aligned word of the copy is what it was at some time of the call. Not called on
+ *	a pager that learns dirtiness from page tables: there the core calls unmap and
+ *	remap.
  * @wake: let every access waiting on these pages try again.
  * @zero_mask: which of the pages under @mask of a frame are all zero.
  * @sum: compute a sum of the bytes of page @page of @data. @data is where a READ

@@ -20,6 +20,10 @@
  * changes are written. The pager has to keep accesses out meanwhile; if it does not,
  * pages may change after they were written, as after an eviction.
  *
+ * With DCM_SYNC_KEEP a block that was written to since the last sync stays writable, and
+ * dirty: no write to it faults, and the next sync or its eviction writes it once more.
+ * A page that is not written to any more is written back five times on average, then.
+ *
  * The guest may write to pages that stay mapped, so a donor gets each page as it was
  * at some time since syncing began. lane->seen has a bit for each page of the current
  * window that was sent; without it a page that is written all the time would be sent
@@ -27,6 +31,7 @@
  */
 #include "internal.h"
 
+#define STAY_BP 7500 /* see stays_writable(); in 10000 */
 #define STEPS 4 /* make zero, unmap, begin write-back; and one more */
 
 enum sync_result {
@@ -143,8 +148,24 @@ static void pages_copy(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
 	vm->ops->remap(lane, v->gfn, v->order, v->frame, 0, 0, v->dirty != 0);
 }
 
+/*
+ * Should a mapped block stay writable, and dirty, though it is written now? Yes, if it
+ * was written to since the last sync: most likely it is written to again. If that is not
+ * known (PD_GUESSED), three times of four: a fault for each write after a sync costs
+ * more than that the page is written back again.
+ */
+static bool stays_writable(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
+
+	return dirty & (u16)~dcm_block_flag(vm, head, order, PD_GUESSED) ||
+	       (dirty && dcm_chance(lane, STAY_BP));
+}
+
 /* Write a mapped block, leave it mapped. Locked and not BUSY; not locked on return. */
-static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
+static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order,
+		     enum dcm_sync_how how)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
@@ -178,6 +199,8 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 	}
 	dcm_queue_out(vm, head, order);
 	unmap_prepare(lane, head, order);
+	v->open = how == DCM_SYNC_KEEP && !vm->dirty_late &&
+		  stays_writable(lane, head, order);
 	pages_copy(lane, v, pages);
 	if (v->err) {
 		dcm_wb_unclaim(lane, wb);
@@ -187,7 +210,7 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 	if (v->dirty) {
 		/* before the copy can fail, and dcm_sync_failed() clears the bits */
 		seen_add(lane, head, 1u << order);
-		dcm_wb_copy(lane, wb, order, v->dirty, v->frame);
+		dcm_wb_copy(lane, wb, order, v->dirty, v->open, v->frame);
 		return SYNC_SOON;
 	}
 	dcm_wb_unclaim(lane, wb);
@@ -279,7 +302,7 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, enum dcm_sync_how how,
 							   SYNC_AGAIN;
 	default:
 		if (keep)
-			return sync_copy(lane, head, order);
+			return sync_copy(lane, head, order, how);
 		err = sync_unmap(lane, head, order);
 		return err ? err : SYNC_NEXT;
 	}

@@ -87,6 +87,7 @@ struct dcm_wb {
 	bool parked;
 	bool failed;
 	bool copy;
+	bool open; /* a copy whose pages stay writable, and so dirty */
 	u32 frame;
 	u32 sealed;
 	u64 t_post;

@@ -23,7 +23,8 @@
  *
  * A copy is a write-back of a block that stays mapped: it is unmapped, mapped
  * again read-only with frames of its own, and BUSY until its pages are clean.
- * So its state can't change, and no access but a first write waits.
+ * So its state can't change, and no access but a first write waits. Or it stays
+ * writable (@open): then no access waits, and its pages are dirty all the time.
  *
  * Only runs of dirty, non-zero pages are written, one WRITE each, to every open
  * slot of the extent. When all WRITEs have ended, the slots on which none failed become
@@ -167,6 +168,17 @@ static void wb_doubt(struct dcm_lane *lane, const struct dcm_wb *wb)
 	dcm_doubt_add(lane, wb->gfn, pages, slots);
 }
 
+/* Pages that stayed writable while they were copied: are they written to since? */
+static void pages_guessed(struct dcm_vm *vm, const struct dcm_wb *wb)
+{
+	struct dcm_pd *pd = pd_of(vm, wb->gfn);
+	u32 i;
+
+	for (i = 0; i < 1u << wb->order; i++)
+		if (pd_word(&pd[i]) & PD_DIRTY)
+			pd_set(&pd[i], PD_GUESSED);
+}
+
 /* All WRITEs of a copy have ended: the block is BUSY, and in no queue. */
 static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 {
@@ -179,11 +191,15 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	atomic64_sub(1 << order, &vm->wb_pages);
 	if (!(pd_at_bits(well) & dcm_primary_bits(vm, head)))
 		dcm_sync_failed(lane, head, order);
-	if (!well)
+	if (!well) {
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
-	else
+	} else if (wb->open) {
+		pages_written(lane, wb, well, PD_FRESH);
+		pages_guessed(vm, wb);
+	} else {
 		/* no longer FRESH either: mapped read-only, it was not written since */
 		pages_written(lane, wb, well, PD_DIRTY | PD_GUESSED | PD_FRESH);
+	}
 	if (unlikely(wb->bad))
 		wb_doubt(lane, wb);
 	dcm_slots_end(vm, head, wb->targets);
@@ -445,6 +461,7 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 	wb->bad = 0;
 	wb->failed = false;
 	wb->copy = false;
+	wb->open = false;
 	wb->frame = frame;
 	wb->t_post = lane->vm->ops->now_ns();
 	dcm_sums_set(lane, wb->gfn, frame, pages);
@@ -479,13 +496,14 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
  * @wb: claimed for the block
  * @order: the block's size
  * @pages: pages to write, none of them PD_INFLIGHT
+ * @open: the block is mapped writable, and its dirty pages stay dirty
  * @frame: their bytes; beyond the budget, given back at the end
  *
- * The block is BUSY, in no queue and mapped read-only. When the pages are
- * written they are clean, and it is in its queue and no longer BUSY.
+ * The block is BUSY, in no queue and, unless @open, mapped read-only. When the pages are
+ * written they are clean, unless @open, and it is in its queue and no longer BUSY.
  */
 void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
-		 u16 pages, u32 frame)
+		 u16 pages, bool open, u32 frame)
 {
 	struct dcm_vm *vm = lane->vm;
 
@@ -494,6 +512,7 @@ void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
 		pages & (u16)~dcm_block_flag(vm, wb->gfn, order, PD_DIRTY),
 		frame);
 	wb->copy = true;
+	wb->open = open;
 	wb_post(lane, wb);
 }
 

@@ -9,8 +9,8 @@
  * answered.
  *
  * CLEAN syncs without freezing, so that in its pause TRACE_START has to write only
- * pages that were written since. Both leave pages mapped read-only: the next write to
- * each is a fault.
+ * pages that were written since. Both leave pages mapped read-only, so that the next
+ * write to each is a fault; for a trace with a barrier most stay writable (core/sync.c).
  *
  * A trace with the runtime's barrier needs no pause for pages at all. This goes
  * beyond semeru-osdi20, 4.1 and mako-pldi22, 5.2, which write all dirty pages

@@ -7,7 +7,7 @@
  *	name	of VIRTIO_GC_name
  *	freeze	accesses to its regions wait until the workers have answered
  *	sync	how its regions are written back first:
- *		NONE; KEEP: pages stay in this host, read-only; OUT: none stays
+ *		NONE; KEEP: pages stay in this host; OUT: none stays
  *		(ranges of TRACE_ROOTS and TRACE_CARDS, and its sources: KEEP)
  *	run	command.c: this host's part; run_workers() freezes, syncs
  *		and calls the workers for the rest

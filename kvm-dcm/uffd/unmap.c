@@ -182,6 +182,30 @@ void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr)
 }
 
 /*
+ * Copy pages that the guest may write to meanwhile, by words: the copy of a word is its
+ * old or its new value.
+ */
+static void pages_copy_open(struct dcm_pg_lane *l, struct dcm_unmap *v,
+			    u16 mask)
+{
+	struct dcm_pager *pg = l->pg;
+	const char *src = (const char *)dcm_guest_va(&pg->guest, v->gfn);
+	unsigned int i = 0, n;
+	bool full = true;
+	char *dst;
+
+	v->frame = dcm_frame_get(pg, v->order, &full);
+	dst = dcm_frame_addr(&pg->frames, v->frame);
+	for (; dcm_mask_next_run(mask, &i, &n); i += n) {
+		const u64 *from = (const u64 *)(src + (u64)i * DCM_PAGE_SIZE);
+		u64 *to = (u64 *)(dst + (u64)i * DCM_PAGE_SIZE), k;
+
+		for (k = 0; k < n * (DCM_PAGE_SIZE / sizeof(u64)); k++)
+			to[k] = __atomic_load_n(&from[k], __ATOMIC_RELAXED);
+	}
+}
+
+/*
  * dcm_ops.copy. Dirty pages are moved to a frame, which fails if I/O uses them. Then
  * copies of them are mapped write-protected, so that the next write faults.
  */
@@ -195,6 +219,12 @@ void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 	unsigned int stays = 0;
 	char *bytes;
 
+	if (v->open && !(mask & hidden)) {
+		pages_copy_open(l, v, mask);
+		v->err = 0;
+		return;
+	}
+	v->open = false;
 	dcm_guest_small(&pg->guest, v->gfn);
 	/* Pairs with dcm_pager_pin(). */
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);

@@ -232,6 +232,7 @@ static struct fb_config random_config(struct model_world *w, u64 seed)
 	c.sparse = model_one_in(w, 2);
 	c.syncs = !c.sparse && model_one_in(w, 2);
 	c.fresh = seed & 1;
+	c.guesses = seed % 3;
 	c.watch = seed % 4 == 0;
 	c.seal = model_one_in(w, 3);
 	c.p_no_seal = model_one_in(w, 2) ? 500 : 0;

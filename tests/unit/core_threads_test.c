@@ -378,6 +378,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.syncs = !cfg.sparse && rnd(&rng, 2);
 	cfg.files = k.copies > 1 && rnd(&rng, 2) ? 1 : 0;
 	cfg.fresh = seed & 1;
+	cfg.guesses = seed % 3;
 	cfg.watch = seed & 2;
 	cfg.max_delay = (u32)rnd(&rng, 2000);
 	cfg.qdepth = 2 + (u32)rnd(&rng, 60);

@@ -390,6 +390,11 @@ static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 	v->frame = frame_alloc(fb, v->order);
 	v->touched = 0;
 	v->observed = 0;
+	/* as libdcm's: a hidden page has to come out of its own frame */
+	for (i = 0; i < nr; i++)
+		if (v->dirty & 1u << i &&
+		    READ_ONCE(fb->page[v->gfn + i]) & FH_HIDDEN)
+			v->open = false;
 	for (i = 0; i < nr; i++) {
 		u16 bit = (u16)(1u << i);
 		u64 w;
@@ -397,9 +402,14 @@ static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 		fb->store[v->frame + i] = FH_POISON;
 		if (!(v->dirty & bit))
 			continue;
-		w = __atomic_fetch_and(&fb->page[v->gfn + i],
-				       ~(FH_WRITABLE | FH_DIRTY | FH_HIDDEN),
-				       __ATOMIC_ACQ_REL);
+		if (v->open)
+			w = __atomic_load_n(&fb->page[v->gfn + i],
+					    __ATOMIC_ACQUIRE);
+		else
+			w = __atomic_fetch_and(&fb->page[v->gfn + i],
+					       ~(FH_WRITABLE | FH_DIRTY |
+						 FH_HIDDEN),
+				__ATOMIC_ACQ_REL);
 		if (!(w & FH_PRESENT))
 			fb_violation(fb, "copy of %s: not mapped",
 				     fb_page_text(fb, v->gfn + i));
