@@ -25,6 +25,9 @@
 #include "internal.h"
 
 #define EVICT_LOOKS 16 /* blocks tried in vain before giving up for now */
+/* how often a page that was guessed to be written counts as written, in 256 */
+#define GUESS_LEAST 128u
+#define GUESS_MOST 240u
 
 /* Frames that are kept free, so that a fault need not wait for an eviction. */
 u64 dcm_evict_reserve(const struct dcm_vm *vm)
@@ -71,6 +74,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 	bool apart = order && dcm_eblk_judge(lane, head, order);
 	unsigned int seen = 0, hit = 0, known = 0, written = 0;
 	u32 chance = (u32)dcm_random(lane) & 255;
+	u32 rewritten = READ_ONCE(habit_of(vm, head)->rewritten);
 	u32 now = (u32)atomic64_add_return(1 << order, &vm->evicted);
 	struct dcm_pd *pd = pd_of(vm, head), *end = pd + (1u << order);
 
@@ -83,12 +87,12 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 		}
 		/*
 		 * Was the page written? If that was only guessed
-		 * (PD_GUESSED), every second such page counts as written.
-		 * For a new page the first write tells nothing: it counts
-		 * as often as fetched pages of these 2 MiB are written.
+		 * (PD_GUESSED), it counts as written as often as fetched pages
+		 * of these 2 MiB are, within bounds. For a new page the first
+		 * write tells nothing: it counts so, too, without bounds.
 		 */
 		if (w & PD_FRESH) {
-			if (chance < READ_ONCE(habit_of(vm, head)->rewritten))
+			if (chance < rewritten)
 				wrote = PD_WROTE;
 		} else if (!(w & PD_GUESSED)) {
 			known++;
@@ -96,7 +100,8 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 				written++;
 				wrote = PD_WROTE;
 			}
-		} else if (chance & 1) {
+		} else if (chance <
+			   max(GUESS_LEAST, min(rewritten, GUESS_MOST))) {
 			wrote = PD_WROTE;
 		}
 		pd_assign(pd, PD_RESIDENCY, wrote);

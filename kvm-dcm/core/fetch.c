@@ -8,10 +8,10 @@
  * as a whole. Pages that the access will write, or that were written last time
  * (PD_WROTE), are mapped writable and count as dirty; the first write to any
  * other page is a fault. This cheap prediction saves most of those faults.
- * Pages dirty by prediction alone (PD_GUESSED) are mapped read-only about every
- * second time, so that a page no longer written becomes clean again. The first write
- * of a new page (PD_FRESH) predicts little: it counts as a write as often as fetched
- * pages of the same 2 MiB were written (evict.c).
+ * Pages dirty by prediction alone (PD_GUESSED) are mapped read-only now and then, so
+ * that a page no longer written becomes clean again: the less often, the more fetched
+ * pages of the same 2 MiB are written (evict.c). The first write of a new page
+ * (PD_FRESH) predicts little: it counts as a write as often as they are.
  *
  * A block that comes back soon after its eviction goes to Proactive (ghost.c).
  *

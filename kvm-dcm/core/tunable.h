@@ -20,7 +20,7 @@
 	  "most of the budget that Proactive may hold at first; above it the " \
 	  "oldest is demoted to Active. It then follows what comes back too "  \
 	  "early. 0: plain FIFO with a second chance, always")                 \
-	X(inactive_share, "bp", 1500, 100, 5000,                               \
+	X(inactive_share, "bp", 700, 100, 5000,                               \
 	  "part of the budget kept unmapped to notice re-references; larger "  \
 	  "tells hot from cold better and costs more minor faults")            \
 	X(keep_clean, "bool", 1, 0, 1,                                         \

@@ -257,6 +257,7 @@ static void test_let_off_whom(void **state)
 	u32 i, old, pages, left = 0;
 
 	(void)state;
+	tune(fb, "inactive_share", 1500);
 	for (i = 0; i < 200; i++)
 		get(fb, i);
 	old = fb->vm->lane[0].inactive.head;
