@@ -4,6 +4,7 @@
 #define DCM_DATA_INT_H
 
 #include "../kvm-dcm/lib/clock.h"
+#include "data_poll.h"
 #include "donor.h"
 #include "fair.h"
 
@@ -50,7 +51,7 @@ struct dcm_worker {
 	bool stop;
 	bool started;
 	u32 connections;	/* __atomic */
-	u64 poll_ns;
+	struct dcm_poll poll;
 	struct dcm_data_file *file;	/* %NULL: slabs are memory */
 	struct dcm_list conns;
 	struct dcm_fair fair;
@@ -61,7 +62,6 @@ struct dcm_worker {
 	u64 cost_max;
 	/* written by this thread, read by any: __atomic */
 	struct dcm_data_counters count;
-	unsigned int vain;	/* looks in a row without a request */
 	/* the batch being gathered */
 	struct iovec iov[2 * DATA_BATCH];
 	u8 heads[DATA_BATCH][DATA_DONE_BYTES];

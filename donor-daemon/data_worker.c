@@ -8,12 +8,9 @@
  * have kept arriving there: on loopback that is where the faulting thread runs,
  * elsewhere the network card's queue.
  *
- * The alternative is polling: with "poll-us" a worker that has just served a connection
- * polls it for that long without sleeping. It adapts: a worker whose polling
- * was recently in vain sleeps at once. Workers that poll are not pinned, or
- * they would take the CPU from the thread they wait for. Polling is the default if
- * slabs are files: for a READ a worker would have to sleep twice, for the disk and for
- * the next request, and each takes about as long as a wake-up.
+ * While requests come densely, a worker polls in place of sleeping (data_poll.c): the
+ * connection that it served last, and now and then all of them. If slabs are files, it
+ * would have to sleep twice for a READ, for the disk and for the next request.
  *
  * Tenants take turns at each worker (fair.c), whatever the number of their
  * connections and of waiting requests; a tenant's connections share its turns.
@@ -54,7 +51,7 @@
 #define TURN_SHARED (192u << 10) /* more than COST_TURN */
 #define TURN_ALONE (1u << 20)
 #define SHARED_SPAN (16u << 20)
-#define FILE_POLL_US 50 /* poll-us = auto, slabs are files */
+#define POLL_US 100 /* poll-us = auto */
 #define UNSENT_MS 10 /* until the kernel is asked again to take disk I/O */
 #define LOOKS 8 /* polls of one connection between two calls of epoll */
 #define FOLLOW_EVERY 16u /* batches between two looks at the bytes' CPU */
@@ -283,33 +280,29 @@ static bool worker_takes(const struct dcm_worker *w, const struct dcm_data *d)
 }
 
 /*
- * Poll the connection that had the last turn for a while instead of sleeping. True:
- * it had a request, or is gone, or there are other events.
+ * Poll the connection that had the last turn for a while instead of sleeping; there is
+ * nothing to do since @from. True: it had a request, or is gone, or there are other
+ * events.
  */
-static bool worker_poll(struct dcm_worker *w)
+static bool worker_poll(struct dcm_worker *w, u64 from)
 {
 	struct dcm_data *d = w->last;
 	u64 until;
 
-	if (!w->poll_ns || d->want_out || (w->vain > 3 && ++w->vain % 64))
+	if (!w->poll.on || d->want_out)
 		return false;
-	until = dcm_clock_ns() + w->poll_ns;
+	until = from + w->poll.ns;
 	do {
 		/* most often the next request comes over the same connection */
 		for (int look = 0; look < LOOKS && worker_takes(w, d); look++) {
 			dcm_fair_add(&w->fair, &d->turn);
 			dcm_fair_take(&w->fair);
-			if (worker_turn(w, d, TURN_SHARED)) {
-				w->vain = 0;
+			if (worker_turn(w, d, TURN_SHARED))
 				return true;
-			}
 		}
-		if (worker_listen(w, 0)) {
-			w->vain = 0;
+		if (worker_listen(w, 0))
 			return true;
-		}
-	} while (dcm_clock_ns() < until);
-	w->vain++;
+	} while (dcm_poll_yield(&w->poll) && dcm_clock_ns() < until);
 	return false;
 }
 
@@ -319,19 +312,25 @@ static void *worker_run(void *arg)
 	struct dcm_data *d, *tmp;
 	unsigned int unheard = 0;
 	bool idle, full, poll;
+	u64 from, now;
 
 	while (!smp_load_acquire(&w->stop)) {
 		idle = dcm_fair_idle(&w->fair);
 		full = dcm_data_file_full(w);
 		/* after LOOKS polls ask epoll, whatever comes on this connection */
 		poll = w->last && idle && !full && unheard < LOOKS;
-		if (poll && worker_poll(w)) {
+		from = poll && w->poll.ns ? dcm_clock_ns() : 0;
+		if (poll && worker_poll(w, from)) {
 			unheard++;
 		} else {
 			worker_listen(w, (idle && unheard < LOOKS) || full ?
 						 -1 :
 						 0);
 			unheard = 0;
+		}
+		if (from) {
+			now = dcm_clock_ns();
+			dcm_poll_learn(&w->poll, now, now - from);
 		}
 		if (!dcm_fair_idle(&w->fair))
 			worker_turns(w);
@@ -343,38 +342,21 @@ static void *worker_run(void *arg)
 	return NULL;
 }
 
-static u32 poll_us(const struct dcm_donor *donor)
-{
-	if (donor->cfg.poll_us != DCM_POLL_AUTO)
-		return donor->cfg.poll_us;
-	return donor->cfg.medium == DCM_MEDIUM_FILE ? FILE_POLL_US : 0;
-}
-
-/* Returns how many CPUs this process may run on; @cpu: out: the @n-th of them. */
-static u32 cpus_usable(u32 n, int *cpu)
+/* Pin @w to the @n-th of the CPUs that the donor may run on. */
+static void worker_pin(struct dcm_worker *w, u32 n)
 {
 	cpu_set_t set;
 	u32 count = 0;
 
-	*cpu = -1;
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 1;
-	for (int i = 0; i < CPU_SETSIZE; i++)
-		if (CPU_ISSET(i, &set) && count++ == n)
-			*cpu = i;
-	return count;
-}
-
-static void worker_pin(struct dcm_worker *w, u32 n)
-{
-	cpu_set_t set;
-
-	cpus_usable(n, &w->cpu);
 	CPU_ZERO(&set);
-	if (w->cpu >= 0)
-		CPU_SET(w->cpu, &set);
-	if (w->cpu < 0 || pthread_setaffinity_np(w->thread, sizeof(set), &set))
+	for (int i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &w->donor->cpus) && count++ == n) {
+			CPU_SET(i, &set);
+			w->cpu = i;
+		}
+	if (pthread_setaffinity_np(w->thread, sizeof(set), &set))
 		w->cpu = -1;
+	w->poll.home = w->cpu;
 }
 
 static int worker_start(struct dcm_worker *w)
@@ -400,12 +382,16 @@ static int worker_start(struct dcm_worker *w)
 
 int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
-	int any, ret;
-	u32 nr_cpus = cpus_usable(0, &any), poll = poll_us(donor);
-	u32 nr = donor->cfg.threads ? donor->cfg.threads :
-		 nr_cpus < 64	    ? nr_cpus :
-				      64;
+	u32 poll = donor->cfg.poll_us == DCM_POLL_AUTO ? POLL_US :
+							 donor->cfg.poll_us;
+	u32 nr_cpus = 1, nr;
+	int ret;
 
+	if (!sched_getaffinity(0, sizeof(donor->cpus), &donor->cpus))
+		nr_cpus = (u32)CPU_COUNT(&donor->cpus);
+	nr = donor->cfg.threads ? donor->cfg.threads :
+	     nr_cpus < 64	? nr_cpus :
+				  64;
 	pthread_mutex_init(&donor->gone_lock, NULL);
 	dcm_list_init(&donor->gone);
 	donor->gone_async.data = donor;
@@ -420,7 +406,9 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 
 		w->donor = donor;
 		w->cpu = -1;
-		w->poll_ns = (u64)poll * 1000;
+		w->poll = (struct dcm_poll){ .ns = (u64)poll * 1000,
+					     .cpus = &donor->cpus,
+					     .home = -1 };
 		dcm_list_init(&w->inbox);
 		dcm_list_init(&w->conns);
 		dcm_fair_init(&w->fair);
@@ -439,7 +427,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		w->started = true;
 	}
 	/* before the first connection: after that it is only read */
-	for (u32 i = 0; i < nr && nr == nr_cpus && !poll; i++)
+	for (u32 i = 0; i < nr && nr == nr_cpus; i++)
 		worker_pin(&donor->workers[i], i);
 	return 0;
 }

@@ -11,6 +11,7 @@
 #define DCM_DONOR_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <uv.h>
 
@@ -108,6 +109,7 @@ struct dcm_donor {
 	u64 stalled_at;		/* when the donor last continued after it was stopped */
 	u64 started_at;
 	struct dcm_worker *workers;
+	cpu_set_t cpus; /* on which it may run */
 	u32 nr_workers;
 	pthread_mutex_t gone_lock;
 	struct dcm_list gone;	/* data connections to be forgotten */

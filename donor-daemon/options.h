@@ -55,7 +55,7 @@
 	  "Threads that serve data; 0: one for each CPU")                      \
 	X("donor", "poll-us", POLL, poll_us, 0, 1000, "auto",                  \
 	  "auto|N", "poll-us", RESTART,                                        \
-	  "Poll this many microseconds for the next request before sleeping; auto: 50 with medium = file, else none") \
+	  "Poll this many microseconds for the next request before sleeping, while requests come that densely; auto: 100") \
 	X("donor", "data-encryption", BOOL, data_encryption, 0, 0, "yes",      \
 	  "yes|no", "data-encryption", RELOAD,                                 \
 	  "no: hosts may use data connections unencrypted, once they have proven their key") \
