@@ -28,8 +28,7 @@
 
 #define ON 160 /* of 255 */
 #define OFF 96
-#define LOST_NS \
-	(500u * 1000) /* a yield of this length: another thread had the CPU */
+#define LOST_NS (500u * 1000) /* a longer yield: another had the CPU */
 #define LEAVE_NS (4u * 1000 * 1000)
 #define AGAIN_NS (10u * 1000 * 1000)
 #define LEAVE_MAX_NS (1000u * 1000 * 1000)

@@ -29,11 +29,20 @@ static void learn(struct dcm_poll *p, unsigned int nr, u64 now, u64 idle_ns)
 		dcm_poll_learn(p, now, idle_ns);
 }
 
+/* Every second request comes soon: it stays as it is, @on or not. */
+static void half_come_soon(struct dcm_poll *p, bool on)
+{
+	for (unsigned int i = 0; i < 1000; i++) {
+		learn(p, 1, 0, 10 * US);
+		learn(p, 1, 0, 5 * MS);
+		assert_int_equal(p->on, on);
+	}
+}
+
 /* It begins when most requests come soon, and ends when few do. */
 static void test_dense(void **state)
 {
 	struct dcm_poll p = begin();
-	unsigned int i;
 
 	(void)state;
 	learn(&p, 1000, 0, 101 * US);
@@ -42,19 +51,10 @@ static void test_dense(void **state)
 	assert_false(p.on);
 	learn(&p, 40, 0, 10 * US);
 	assert_true(p.on);
-	/* every second one: it stays as it is */
-	for (i = 0; i < 1000; i++) {
-		learn(&p, 1, 0, 10 * US);
-		learn(&p, 1, 0, 5 * MS);
-		assert_true(p.on);
-	}
+	half_come_soon(&p, true);
 	learn(&p, 40, 0, 5 * MS);
 	assert_false(p.on);
-	for (i = 0; i < 1000; i++) {
-		learn(&p, 1, 0, 10 * US);
-		learn(&p, 1, 0, 5 * MS);
-		assert_false(p.on);
-	}
+	half_come_soon(&p, false);
 }
 
 /* With poll-us = 0 it never does. */
