@@ -3,9 +3,10 @@
  * met.c - objects and types that a trace met, for TRACE_MET, CLEAR and ASK
  *
  * Opaque objects are needed while the trace runs: they go into a bounded queue,
- * and threads wait when it is full. Opaque objects that are a whole region have a flag
- * in the table of regions instead, as a message from another donor may meet them, which
- * must not wait.
+ * and threads wait for its end to be taken when many are in it. Those that messages
+ * bring, which must not wait, have more room: one for each 3 KiB of the space, as a
+ * program may have parked very many threads. Opaque objects that are a whole region
+ * have a flag in the table of regions instead.
  *
  * Weak objects are few among many, and may be asked for again and again: a bit
  * is kept for each word of marks with one (0.02 % of the space). The marked
@@ -20,18 +21,19 @@
 
 void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait)
 {
+	const u32 most = gc_opaque_max(t->space);
 	bool full;
 
 	pthread_mutex_lock(&t->lock);
-	while (wait && !gc_stopped(t) && t->opaque_n == GC_OPAQUE_MAX) {
+	while (wait && !gc_stopped(t) && t->opaque_n >= GC_OPAQUE_WAIT) {
 		t->opaque_waits++;
 		pthread_cond_broadcast(&t->quiet);
 		pthread_cond_wait(&t->taken, &t->lock);
 		t->opaque_waits--;
 	}
-	full = t->opaque_n == GC_OPAQUE_MAX;
+	full = t->opaque_n == most;
 	if (!full) {
-		t->opaque[(t->opaque_first + t->opaque_n++) % GC_OPAQUE_MAX] =
+		t->opaque[((u64)t->opaque_first + t->opaque_n++) % most] =
 			offset;
 		t->activity++;
 	}
@@ -78,13 +80,14 @@ static u32 met_whole(struct dcm_gc_trace *t, __le64 *out, u32 max)
 
 static u32 met_opaque(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 {
+	const u32 most = gc_opaque_max(t->space);
 	u32 n = 0;
 
 	pthread_mutex_lock(&t->lock);
 	for (; n < max && t->opaque_n; n++) {
 		out[n] = htole64(t->space->l.address +
 				 t->opaque[t->opaque_first]);
-		t->opaque_first = (t->opaque_first + 1) % GC_OPAQUE_MAX;
+		t->opaque_first = (t->opaque_first + 1) % most;
 		t->opaque_n--;
 	}
 	n += met_whole(t, out + n, max - n);

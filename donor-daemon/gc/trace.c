@@ -105,7 +105,7 @@ void gc_trace_free(struct dcm_gc_space *s)
 		gc_worker_free(&t->workers[i]);
 	free(t->workers);
 	free(t->inject);
-	free(t->opaque);
+	gc_unmap(t->opaque, gc_opaque_max(s) * sizeof(*t->opaque));
 	gc_unmap(t->weak, gc_weak_bytes(s));
 	gc_unmap(t->ranges, GC_RANGES_MAX * sizeof(*t->ranges));
 	gc_unmap(t->types_said, GC_SEEN_WORDS * sizeof(*t->types_said));
@@ -162,7 +162,7 @@ u32 dcm_gc_trace_start(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 	pthread_cond_init(&t->taken, NULL);
 	pthread_condattr_destroy(&attr);
 	t->inject = calloc(GC_INJECT, sizeof(*t->inject));
-	t->opaque = calloc(GC_OPAQUE_MAX, sizeof(*t->opaque));
+	t->opaque = gc_map(gc_opaque_max(s) * sizeof(*t->opaque));
 	t->workers = aligned_alloc(64, (t->threads + 1) * sizeof(*t->workers));
 	t->types_said = gc_map(GC_SEEN_WORDS * sizeof(*t->types_said));
 	t->ranges = gc_map(GC_RANGES_MAX * sizeof(*t->ranges));
@@ -534,7 +534,7 @@ u64 gc_trace_memory(const struct dcm_gc_space *s)
 		return 0;
 	bytes = sizeof(*t) + (t->threads + 1) * sizeof(*t->workers) +
 		GC_INJECT * sizeof(*t->inject) +
-		GC_OPAQUE_MAX * sizeof(*t->opaque) +
+		gc_opaque_max(s) * sizeof(*t->opaque) +
 		t->ranges_n * sizeof(*t->ranges) + gc_weak_bytes(s);
 	bytes += t->threads *
 		 (t->ring_bytes + s->nr_regions * sizeof(*t->workers->tally) +

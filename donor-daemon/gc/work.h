@@ -22,7 +22,7 @@
 #define GC_STEAL	64u	/* entries in a batch */
 #define GC_PUBLIC	16u	/* open batches of a thread */
 #define GC_INJECT	128u	/* batches from outside */
-#define GC_OPAQUE_MAX	16384u
+#define GC_OPAQUE_WAIT	16384u	/* so many are not taken: threads wait */
 #define GC_RANGES_MAX	16384u
 #define GC_UNACKED_MAX	16u	/* unacknowledged messages to one donor */
 #define GC_SENT		1024u
@@ -185,6 +185,17 @@ void gc_ghost_add(struct gc_worker *w, u32 donor, u64 offset);
 void gc_ghost_flush(struct gc_worker *w);
 
 /* met.c */
+/*
+ * Most opaque objects that wait to be taken, as those from outside can't wait for
+ * room: a quarter of a percent of the space [VGC-D-31].
+ */
+static inline u32 gc_opaque_max(const struct dcm_gc_space *s)
+{
+	u64 most = max(s->l.bytes / 3072, 2ull * GC_OPAQUE_WAIT);
+
+	return (u32)min(most, (u64)U32_MAX);
+}
+
 /*
  * Add an opaque object. @wait: wait for room; else no room ends the trace with LIMIT.
  */

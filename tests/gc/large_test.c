@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* large_test.c - heaps that take long to trace: a long list, wide arrays, a ring that is cancelled */
+/*
+ * large_test.c - heaps with much to trace: a long list, wide arrays, a ring that is
+ * cancelled, very many stacks
+ */
 #include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #include "raw_heap.h"
@@ -111,12 +115,88 @@ static void test_cancel(void **state)
 	heap_free(&h);
 }
 
+/* Begin a trace with @n stacks as roots; none is taken meanwhile. */
+static void stacks_give(struct heap *h, u32 epoch, u32 n)
+{
+	struct dcm_gc_start how = {
+		.epoch = epoch,
+		.threads = 2,
+		.regions = h->list,
+		.nr_regions = h->regions,
+	};
+	__le64 roots[512];
+
+	assert_int_equal(dcm_gc_trace_start(h->s, &how), 0);
+	for (u32 i = 0, have = 0; i < n; i++) {
+		put(h, i * 16, STACK);
+		roots[have++] = htole64(ADDRESS + i * 16);
+		if (have < 512 && i + 1 < n)
+			continue;
+		assert_int_equal(dcm_gc_trace_roots(h->s, epoch, roots, have)
+					 .status,
+				 0);
+		have = 0;
+	}
+}
+
+/* Take the stacks that wait, none of which may have been @seen: how many. */
+static u32 stacks_take(struct heap *h, u32 epoch, bool *seen)
+{
+	__le64 met[512];
+	u64 left;
+	u32 got;
+
+	assert_int_equal(dcm_gc_trace_met(h->s, epoch, VIRTIO_GC_MET_OPAQUE,
+					  met, 512, &got, &left),
+			 0);
+	for (u32 i = 0; i < got; i++) {
+		u64 which = (le64toh(met[i]) - ADDRESS) / 16;
+
+		assert_false(seen[which]);
+		seen[which] = true;
+	}
+	return got;
+}
+
+/*
+ * More roots are opaque than threads queue, as if a program had parked 40000 threads:
+ * each is taken once. There is a limit, though.
+ */
+static void test_many_stacks(void **state)
+{
+	const u32 n = 40000, too_many = 60000;
+	struct dcm_gc_quiet quiet = { 0 };
+	struct dcm_gc_flags flags[1];
+	u32 taken = 0;
+	struct heap h;
+	bool *seen;
+
+	(void)state;
+	heap_make(&h, 8, 16ull << 20, 0);
+	seen = calloc(h.bytes / 16, sizeof(*seen));
+	assert_non_null(seen);
+	stacks_give(&h, 1, n);
+	do {
+		taken += stacks_take(&h, 1, seen);
+		dcm_gc_trace_wait(h.s, 1000000000);
+		assert_int_equal(dcm_gc_trace_poll(h.s, 1, flags), 0);
+		assert_int_equal(flags->result.status, 0);
+	} while (flags->opaque || !dcm_gc_quiet_round(&quiet, flags, 1));
+	assert_int_equal(taken, n);
+	assert_int_equal(dcm_gc_trace_finish(h.s, 1).status, 0);
+	free(seen);
+	stacks_give(&h, 2, too_many);
+	assert_int_equal(dcm_gc_trace_finish(h.s, 2).status, VIRTIO_GC_LIMIT);
+	heap_free(&h);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_long_list),
 		cmocka_unit_test(test_wide),
 		cmocka_unit_test(test_cancel),
+		cmocka_unit_test(test_many_stacks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

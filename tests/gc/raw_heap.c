@@ -26,7 +26,7 @@ void heap_make(struct heap *h, u32 regions, u64 region_bytes, u8 flags)
 		.type_mask = 0xffff,
 	};
 	struct {
-		struct virtio_gc_type type[5];
+		struct virtio_gc_type type[6];
 		struct virtio_gc_run run[1];
 	} types = {
 		.type = {
@@ -45,6 +45,9 @@ void heap_make(struct heap *h, u32 regions, u64 region_bytes, u8 flags)
 			{ .id = htole32(TAIL), .kind = VIRTIO_GC_DATA,
 			  .length_bytes = 8, .length_offset = htole32(8),
 			  .first = htole32(16), .shift = 3, .tail = 2 },
+			{ .id = htole32(STACK), .kind = VIRTIO_GC_FIXED,
+			  .bytes = htole32(16),
+			  .flags = VIRTIO_GC_TYPE_OPAQUE },
 		},
 		.run = { { htole32(8), htole32(1) } },
 	};
@@ -62,7 +65,7 @@ void heap_make(struct heap *h, u32 regions, u64 region_bytes, u8 flags)
 			 0);
 	h->s = dcm_gc_space_new(&l, 0, &status);
 	assert_non_null(h->s);
-	assert_int_equal(dcm_gc_types_add(h->s, 0, &types, sizeof(types), 5, 1),
+	assert_int_equal(dcm_gc_types_add(h->s, 0, &types, sizeof(types), 6, 1),
 			 0);
 	h->list = calloc(regions, sizeof(*h->list));
 	assert_non_null(h->list);

@@ -14,8 +14,8 @@
 #define REGION	(64ull << 10)
 #define ADDRESS	(1ull << 32)
 
-/* Its types: a node has one reference, after the class word. */
-enum { NODE = 1, REFS, DATA, SELF, TAIL };
+/* Its types: a node has one reference, after the class word; a stack is opaque. */
+enum { NODE = 1, REFS, DATA, SELF, TAIL, STACK };
 
 struct heap {
 	struct dcm_gc_space *s;
