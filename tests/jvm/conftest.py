@@ -36,6 +36,16 @@ def two_donors(folder: Path, **options: str) -> Iterator[list[Donor]]:
         yield [first, second]
 
 
+@contextlib.contextmanager
+def three_donors(folder: Path) -> Iterator[list[Donor]]:
+    """Three donors with a key, for a heap with copies."""
+    with (
+        two_donors(folder) as two,
+        Donor(folder / "c", keys=two[0].keys, donor=DONOR) as third,
+    ):
+        yield [*two, third]
+
+
 @pytest.fixture
 def own_donors(short_tmp: Path) -> Iterator[list[Donor]]:
     """Two donors that no other test has used, so what they count is of this test."""

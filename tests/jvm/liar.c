@@ -29,13 +29,22 @@
  *   parts     no lie: in the first part of the heap there are no weak objects
  *   stale     no lie: memory of arrays has come to another donor
  *   moved     no lie: so has a region that is searched for cards
+ *
+ * Three are of one command ($AT, its number), of its 1st, 3rd, 7th, 15th call and
+ * so on:
+ *
+ *   refused   no lie: it is not done, since a worker is lost
+ *   unheard   it is done, and its answer does not come in time
+ *   stopped   no lie: before it the test gets a byte ($ASKED), and answers ($GO)
  */
+#include <fcntl.h>
 #include <dlfcn.h>
 #include <libvgc.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <virtio_gc.h>
 
 #define REGIONS 4096
@@ -261,12 +270,46 @@ static bool region_moves(struct vgc_call *c, struct virtio_gc_done *done)
 	return true;
 }
 
+/* Is this the 1st, 3rd, 7th, 15th, ... call of the command $AT? */
+static bool is_the_call(const struct vgc_call *c)
+{
+	static unsigned int calls;
+
+	if (c->command != atoi(getenv("AT")))
+		return false;
+	unsigned int call = __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
+
+	if (call & (call + 1))
+		return false;
+	fprintf(stderr, "liar: call %u\n", call);
+	return true;
+}
+
+/* Tell the test that a call is about to be made, and wait until it answers. */
+static void test_ask(void)
+{
+	int asked = open(getenv("ASKED"), O_WRONLY | O_CLOEXEC);
+	int go = open(getenv("GO"), O_RDONLY | O_CLOEXEC);
+	char byte = 0;
+
+	if (asked < 0 || go < 0 || write(asked, &byte, 1) != 1 ||
+	    read(go, &byte, 1) != 1)
+		abort();
+	close(asked);
+	close(go);
+}
+
 int vgc_do(struct vgc *v, struct vgc_call *c)
 {
 	int (*f)(struct vgc *, struct vgc_call *) = lookup("vgc_do");
 	const struct virtio_gc_range *range = c->arg;
 	struct virtio_gc_done *done = c->answer;
+	bool unheard = lie_is("unheard") && is_the_call(c);
 
+	if (lie_is("refused") && is_the_call(c))
+		return answer_with(c, VIRTIO_GC_WORKER_LOST);
+	if (lie_is("stopped") && is_the_call(c))
+		test_ask();
 	if (c->command == VIRTIO_GC_TRACE_ROOTS &&
 	    c->flags & VIRTIO_GC_RANGES && lie_is("stale"))
 		return answer_with(c, VIRTIO_GC_STALE);
@@ -278,6 +321,8 @@ int vgc_do(struct vgc *v, struct vgc_call *c)
 		return 0;
 	int rc = f(v, c);
 
+	if (!rc && unheard)
+		return answer_with(c, VIRTIO_GC_TIMED_OUT);
 	if (rc || done->status != VIRTIO_GC_OK)
 		return rc;
 	switch (c->command) {

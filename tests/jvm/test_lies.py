@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -14,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
-from tests.jvm.support import DONOR, LIMIT_S, Asked, Jvm, configure, lying, on_donors, recorded
+from tests.jvm.conftest import three_donors
+from tests.jvm.support import LIMIT_S, Asked, Jvm, configure, lying, on_donors, recorded
 from tests.jvm.test_cycle import CHECK, CHECKED
 from tests.jvm.test_events import recording
 from tests.jvm.test_mark import BY_ITSELF, DIAGNOSE, MARK, VERIFY, marked
@@ -119,12 +119,7 @@ def test_a_full_collection_ends_a_trace(
 )
 def test_a_donor_that_is_killed(jvm: Jvm, short_tmp: Path, after_s: float) -> None:
     """With copies of the heap a donor's death in a cycle costs that cycle, and nothing else."""
-    with contextlib.ExitStack() as stack:
-        donors = [stack.enter_context(Donor(short_tmp / "a", donor=DONOR))]
-        donors += [
-            stack.enter_context(Donor(short_tmp / name, keys=donors[0].keys, donor=DONOR))
-            for name in "bc"
-        ]
+    with three_donors(short_tmp) as donors:
         config = configure(short_tmp, donors, "tcp", redundancy="replica:2")
         flags = [*on_donors(config, "G1", "gc", "gc+donor"), *MARK, DIAGNOSE]
         command = jvm.command(*flags, "-XX:+VerifyDuringGC", "Kinds", "15", "9", "late")
