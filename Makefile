@@ -240,12 +240,13 @@ test-qemu-debug: deps-test deps-qemu deps-debug-kernel programs
 	@kernel=$$(scripts/debug-kernel) && \
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) tests/qemu/test_driver.py
 
-# OpenJDK with its heap on donors. Its libjvm is built first, 30 to 60 minutes, from the archives in
-# $DCM_JDK_SOURCE or from the mirror's; with QUICK=1 one that is in the cache is taken, or all is
-# skipped.
+# OpenJDK with its heap on donors, in guests too. Its libjvm is built first, 30 to 60 minutes, from
+# the archives in $DCM_JDK_SOURCE or from the mirror's; with QUICK=1 one that is in the cache is
+# taken, or all is skipped.
 test-jvm: export DCM_TEST_JVM = $(if $(QUICK),,1)
-test-jvm: deps-test $(if $(QUICK),,deps-jdk) programs
-	@$(if $(QUICK),,scripts/jdk-build >/dev/null)
+test-jvm: deps-test $(if $(QUICK),,deps-jdk deps-vm deps-qemu deps-packages) programs
+	@$(if $(QUICK),,for made in jdk-build vm-image qemu-build jdk-image; do \
+		scripts/$$made >/dev/null || exit 1; done)
 	@$(PYTEST) tests/jvm $(CHOSEN)
 
 vm-shell: deps-vm
