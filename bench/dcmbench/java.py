@@ -123,13 +123,14 @@ class Bench:
         on: Sequence[donors.Donor] = (),
         cgroup: host.Cgroup | None = None,
         limit_s: float = LIMIT_S,
+        collector: str = "G1",
     ) -> Outcome:
         """Run a program once. @on: the donors of its heap; (): all of the heap is in memory."""
         out, runtime, log = self.folder / "out", self.folder / "run", self.folder / "gc.log"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
         log.unlink(missing_ok=True)
-        args = [*flags, "-cp", real.class_path(self.jvm.classes), "-XX:+UseG1GC"]
+        args = [*flags, "-cp", real.class_path(self.jvm.classes), f"-XX:+Use{collector}GC"]
         args += [f"-Xmx{self.scale.heap_mib}m", pauses.flag(log), *program.args]
         if program.files:
             args += ["-d", str(out)]

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.jvm import support
 
-from . import cycles, equal, full, host, pauses, report, shares
+from . import baseline, cycles, equal, full, host, pauses, report, shares
 from .java import Bench, Scale
 from .shares import Measured, geomean
 
@@ -35,6 +35,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "vs-zram-25": ("G1 on swap in compressed memory, over ours at a quarter direct", ">= 3 x"),
     "pause-p90": ("p90 of all pauses at 25 % direct, over plain G1's in memory", "<= 1.5 x"),
     "workers-cpu": ("donors' processor time for GC at 25 %, over the program's own", "printed"),
+    "baseline": ("other collectors at 25 % direct, without help, against all memory", "printed"),
 }
 CYCLES = ("mark-speed", "start-pause", "old-fetched")
 SLOWDOWN = {50: 1.15, 25: 1.5}
@@ -178,6 +179,12 @@ def mark_equal(b: Bench) -> report.Row:
     )
 
 
+def without_help(b: Bench) -> report.Row:
+    """Compare collectors that donors do not help with themselves in memory, and on zram."""
+    found = baseline.measure(b)
+    return row("baseline", found.value(), True, found.text(), found.raw())
+
+
 def cycle_row(name: str, found: cycles.Found) -> report.Row:
     """Make one of the rows about concurrent cycles."""
     plain, ours, memory = found.plain, found.ours, found.memory
@@ -257,7 +264,12 @@ def measures(
         try:
             if name in CYCLES:
                 return cycle_row(name, of_cycles())
-            by_name = {"off": off, "full-gc": full_gc, "mark-equal": mark_equal}
+            by_name = {
+                "off": off,
+                "full-gc": full_gc,
+                "mark-equal": mark_equal,
+                "baseline": without_help,
+            }
             if name in by_name:
                 return by_name[name](bench())
             return share_row(name, of_share(50 if name.endswith("-50") else 25))

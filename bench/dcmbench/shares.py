@@ -138,8 +138,8 @@ class Found:
         return {one.name: one.raw() for one in self.programs}
 
 
-def _swapped(
-    b: Bench, program: Program, ours: Sequence[Turn], algorithm: str
+def swapped(
+    b: Bench, program: Program, ours: Sequence[Turn], algorithm: str, collector: str = "G1"
 ) -> tuple[list[Outcome], str]:
     """Run the stock JVM on zram; return the outcomes, or the reason why there are none."""
     limit = int(report.median([turn["ours"].rss for turn in ours]))
@@ -153,7 +153,9 @@ def _swapped(
                 host.zram(ledger, ZRAM_MIB * MIB, algorithm),
                 host.cgroup(ledger, limit) as group,
             ):
-                one = b.run(program, ours=False, cgroup=group, limit_s=slowest)
+                one = b.run(
+                    program, ours=False, cgroup=group, limit_s=slowest, collector=collector
+                )
             if one.answer != turn["ours"].answer:
                 raise host.BenchError(f"{one.answer} is not {turn['ours'].answer}")
             found.append(one)
@@ -176,12 +178,9 @@ def _measure(b: Bench, program: Program, share: int, algorithm: str) -> Measured
         turns = in_turn(b, program, sides)
     if not algorithm:
         return Measured(program.name, turns)
-    swapped, missing = _swapped(b, program, turns, algorithm)
-    turns = (
-        [{**turn, "zram": other} for turn, other in zip(turns, swapped, strict=True)]
-        if swapped
-        else turns
-    )
+    others, missing = swapped(b, program, turns, algorithm)
+    if others:
+        turns = [{**turn, "zram": other} for turn, other in zip(turns, others, strict=True)]
     return Measured(program.name, turns, missing)
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.framework.donor import Donor
 from tests.framework.paths import TOP
 from tests.jvm.support import DONOR, Jvm, missing
+from tests.qemu.conftest import qemu  # noqa: F401  a fixture
 
 # With it nothing may be skipped: make test-jvm sets it.
 WHOLE = bool(os.environ.get("DCM_TEST_JVM"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import time
@@ -19,7 +18,6 @@ from tests.framework.paths import BUILD, TOP
 from tests.jvm.support import LIMIT_S, Jvm
 from tests.jvm.test_mark import MARK, marked
 from tests.qemu.conftest import Qemu, wait_returned
-from tests.qemu.conftest import qemu as qemu
 from tests.qemu.gcbed import build
 from tests.qemu.javabed import JavaBed
 from tests.vm.job import Job
