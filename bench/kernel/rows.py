@@ -28,9 +28,9 @@ Raw = dict[str, Any]
 WHAT = {
     "fault-insns": (
         "L1 kernel instructions per 4 KiB major fault, eviction included, random, over swap on brd",
-        "<= 0.5 x",
+        "<= 0.35 x",
     ),
-    "seq-insns": ("the same per page brought in, sequential", "<= 0.15 x"),
+    "seq-insns": ("the same per page brought in, sequential", "<= 0.08 x"),
     "faults-bytes": (
         "major faults over those of the best swap; the worst of all loads",
         "< 1 x, and bytes moved <= 1.3 x",
@@ -47,7 +47,7 @@ WHAT = {
         "faults a second with 1, 2, 4 threads over those of swap on brd; the lowest",
         "> 1 at every count, and rising",
     ),
-    "metadata": ("bytes of metadata for a page in use, of a 1 TiB sparse file", "<= 16"),
+    "metadata": ("bytes of metadata for a page in use, of a 1 TiB sparse file", "<= 9"),
 }
 
 
@@ -198,12 +198,12 @@ def _judge(bed: Bed) -> None:
 
 def fault_insns(say: Say, repeat: int) -> Row:
     cases = [Case("half written", "rand", 50, 16384), Case("only read", "rand", 0, 16384)]
-    return _insns("fault-insns", cases, 0.5, say, repeat)
+    return _insns("fault-insns", cases, 0.35, say, repeat)
 
 
 def seq_insns(say: Say, repeat: int) -> Row:
     cases = [Case("half written", "seq", 50, 32768), Case("only read", "seq", 0, 32768)]
-    return _insns("seq-insns", cases, 0.15, say, repeat)
+    return _insns("seq-insns", cases, 0.08, say, repeat)
 
 
 # -- metadata --------------------------------------------------------------
@@ -267,7 +267,7 @@ def metadata(say: Say, repeat: int) -> Row:
         f"({(far['metadata_bytes'] - new['metadata_bytes']) / found['far_pages']:.0f} bytes for "
         f"each of those), {dense['metadata_bytes'] / pages:.4f} after the {used} as well"
     )
-    return row("metadata", each, each <= 16, found, 1, detail)
+    return row("metadata", each, each <= 9, found, 1, detail)
 
 
 # -- scale-vcpu ------------------------------------------------------------
