@@ -278,7 +278,7 @@ test: deps-test
 test-all: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build \
 		kernel@14400=test-kernel kernel-debug@14400=test-kernel-debug \
-		packages@7200=test-packages jvm@9000=test-jvm qemu@7200=test-qemu \
+		packages@7200=test-packages jvm@14400=test-jvm qemu@7200=test-qemu \
 		libvirt@3600=test-libvirt qemu-debug@7200=test-qemu-debug \
 		guest@3600=test-guest page~@900=test-page \
 		donor~@1800=test-donor dcmctl~@1800=test-dcmctl client~@1800=test-client \
