@@ -43,7 +43,7 @@ class One:
     def text(self) -> str:
         """This program's part of a row's text."""
         if not self.turns:
-            return f"{self.program}: {self.missing}"
+            return self.missing
         zram = f"{self.seconds('zram'):.1f} s" if "zram" in self.turns[0] else "not to its end"
         faults = report.median([counts(turn["ours"].pager)["faults"] for turn in self.turns])
         return (
