@@ -68,6 +68,9 @@ def _socket(ctx: Context, running: threading.Thread) -> str:
 def _beside(ctx: Context, run: Callable[[], object]) -> Iterator[str]:
     """Run a program in a thread; yield its pager's socket; wait for the program's end."""
     failed: list[BaseException] = []
+    # A pager that was killed has left its own.
+    for path in (Path(ctx.environment["DCM_RUNTIME_DIR"]) / "vm").glob("*.sock"):
+        path.unlink()
 
     def target() -> None:
         try:
@@ -113,23 +116,31 @@ def _synthetic(ctx: Context, pattern: str, budget: int) -> Why:
 def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int) -> Why:
     folder, env = inputs.make(ctx.cache, size), programs.environment(ctx)
     warm, look = (0.5, 0.5) if ctx.tiny else (WARM_S, LOOK_S)
+    looked = threading.Event()
     with programs.paged(ctx, "shm", budget) as prefix:
 
         def run() -> None:
-            programs.run(
-                ctx,
-                app,
-                folder,
-                size,
-                prefix=prefix,
-                env=env,
-                timeout=programs.PLAIN_MAX_S,
-                cgroup=None,
-            )
+            try:
+                programs.run(
+                    ctx,
+                    app,
+                    folder,
+                    size,
+                    prefix=prefix,
+                    env=env,
+                    timeout=warm + look + START_S,
+                    cgroup=None,
+                )
+            except BenchError:
+                # It need not come to its end.
+                if not looked.is_set():
+                    raise
 
         with _beside(ctx, run) as socket:
             time.sleep(warm)
-            return _dcmctl(ctx, "why", socket, "--seconds", str(look))
+            found = _dcmctl(ctx, "why", socket, "--seconds", str(look))
+            looked.set()
+            return found
 
 
 def _ratios(now: Why, others: Mapping[float, Why]) -> dict[float, float]:
@@ -167,7 +178,7 @@ def _cost(ctx: Context) -> tuple[float, float]:
 
 
 def why(ctx: Context) -> Row:
-    size = inputs.SMALL if ctx.tiny else inputs.FULL
+    size = inputs.SMALL if ctx.tiny else inputs.LONG
     inputs.warm(inputs.make(ctx.cache, size))
     ratios: dict[str, dict[float, float]] = {}
     said: list[str] = []
