@@ -199,6 +199,15 @@ class Donor:
                     found.append(int(pid))
         return found
 
+    def kill_gc_workers(self) -> int:
+        """Send SIGKILL to all GC workers that it has now: how many."""
+        killed = 0
+        for pid in self.gc_workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        return killed
+
     def signal(self, number: signal.Signals) -> None:
         """Send the daemon a signal."""
         os.kill(self.pid, number)

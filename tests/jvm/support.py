@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -192,10 +190,7 @@ class Jvm:
         ) as program:
             try:
                 while program.poll() is None and killed < most:
-                    for pid in [pid for donor in donors for pid in donor.gc_workers()]:
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(pid, signal.SIGKILL)
-                            killed += 1
+                    killed += sum(donor.kill_gc_workers() for donor in donors)
                     time.sleep(pause_s)
                 said, _ = program.communicate(timeout=LIMIT_S)
             finally:

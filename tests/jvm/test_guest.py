@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import time
@@ -103,9 +102,7 @@ def test_several_in_one_guest(
         dies.signal(signal.SIGKILL)
         dies.wait(30)
         dies.end()
-        for pid in own_donors[0].gc_workers():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        own_donors[0].kill_gc_workers()
         for job in jobs:
             end(job, answer)
         # A heap as large as the window: all of it is free.

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import signal
 import time
 from pathlib import Path
 
@@ -113,9 +110,8 @@ def test_workers_that_come_back(jvm: Jvm, own_donors: list[Donor], short_tmp: Pa
             program.ask(1)
             until = time.monotonic() + 0.1
             while time.monotonic() < until:
-                for pid in [pid for donor in own_donors for pid in donor.gc_workers()]:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                for donor in own_donors:
+                    donor.kill_gc_workers()
             said += program.wait()
             if BY_ITSELF in said:
                 break
