@@ -51,7 +51,7 @@ def in_turn(b: Bench, program: Program, sides: Mapping[str, Callable[[], Outcome
 
 @dataclass(frozen=True)
 class Measured:
-    """The turns of one program. @missing: why there is no run on zram."""
+    """The turns of one program. @missing: why there is no run on zram, or none at all."""
 
     name: str
     turns: Sequence[Turn]
@@ -138,10 +138,10 @@ class Found:
         return {one.name: one.raw() for one in self.programs}
 
 
-def swapped(
+def with_zram(
     b: Bench, program: Program, ours: Sequence[Turn], algorithm: str, collector: str = "G1"
-) -> tuple[list[Outcome], str]:
-    """Run the stock JVM on zram; return the outcomes, or the reason why there are none."""
+) -> tuple[Sequence[Turn], str]:
+    """Run the stock JVM on zram: the turns with that side; or as they are, and why it is not."""
     limit = int(report.median([turn["ours"].rss for turn in ours]))
     slowest = ZRAM_SLOW_MAX * max(turn["ours"].seconds for turn in ours)
     ledger = host.Ledger(b.scale.build / "bench" / "leftovers.json")
@@ -158,9 +158,9 @@ def swapped(
                 )
             if one.answer != turn["ours"].answer:
                 raise host.BenchError(f"{one.answer} is not {turn['ours'].answer}")
-            found.append(one)
+            found.append({**turn, "zram": one})
     except host.BenchError as e:
-        return [], f"not on zram: {e}"
+        return ours, f"not on zram: {e}"
     return found, ""
 
 
@@ -178,10 +178,7 @@ def _measure(b: Bench, program: Program, share: int, algorithm: str) -> Measured
         turns = in_turn(b, program, sides)
     if not algorithm:
         return Measured(program.name, turns)
-    others, missing = swapped(b, program, turns, algorithm)
-    if others:
-        turns = [{**turn, "zram": other} for turn, other in zip(turns, others, strict=True)]
-    return Measured(program.name, turns, missing)
+    return Measured(program.name, *with_zram(b, program, turns, algorithm))
 
 
 def measure(b: Bench, share: int) -> Found:

@@ -2,8 +2,8 @@
 /*
  * met.c - objects and types that a trace met, for TRACE_MET, CLEAR and ASK
  *
- * Opaque objects are needed while the trace runs: they go into a bounded queue,
- * and threads wait for its end to be taken when many are in it. Those that messages
+ * Opaque objects are needed while the trace runs: they go into a bounded queue.
+ * Threads wait while many are in it, until the runtime takes some. Those that messages
  * bring, which must not wait, have more room: one for each 3 KiB of the space, as a
  * program may have parked very many threads. Opaque objects that are a whole region
  * have a flag in the table of regions instead.
