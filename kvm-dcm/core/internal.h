@@ -337,6 +337,7 @@ void dcm_lane_down(struct dcm_lane *lane, u32 peer);
 
 u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots);
 bool dcm_slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots);
+bool dcm_slots_soon(const struct dcm_lane *lane, u32 gfn, u8 slots);
 u32 dcm_primary_bits(const struct dcm_vm *vm, u32 gfn);
 
 /* lag.c */

@@ -196,6 +196,16 @@ bool dcm_slots_down(const struct dcm_lane *lane, u32 gfn, u8 slots)
 }
 
 /*
+ * WRITEs to these slots failed with their connections. Is the donor of one of them back
+ * already, or has it been down for less than thin_after?
+ */
+bool dcm_slots_soon(const struct dcm_lane *lane, u32 gfn, u8 slots)
+{
+	return !dcm_slots_down(lane, gfn, slots) ||
+	       dcm_slots_wait(lane, gfn, slots);
+}
+
+/*
  * Of the slots that a write-back has begun on, leave out those whose donor is
  * down, unless all are.
  */

@@ -50,6 +50,7 @@
  * @behind: open slots that it does not go to: the pages lag (lag.c)
  * @written: of @targets: slots to which at least one WRITE goes
  * @bad: of @targets: slots to which a WRITE failed
+ * @cut: of @bad: slots to which a WRITE failed with its connection
  * @doubt: pages of WRITEs that failed with their connection, by slot
  * @cancelled: the block was re-referenced: the page descriptor no longer
  *	points here, and all that remains is to give back the frame
@@ -81,6 +82,7 @@ struct dcm_wb {
 	u8 behind;
 	u8 written;
 	u8 bad;
+	u8 cut;
 	bool in_use;
 	bool cancelled;
 	bool held;

@@ -30,8 +30,8 @@
  * slot of the extent. When all WRITEs have ended, the slots on which none failed become
  * the pages' new set, in one step: no slot with older bytes stays in it.
  *
- * If WRITEs to some slots failed, the pages are thin. If a connection failed that may
- * be back within thin_after, the block stays, Inactive and clean. If WRITEs to all
+ * If WRITEs to some slots failed, the pages are thin. If a connection failed that is
+ * back, or may be within thin_after, the block stays, Inactive and clean. If WRITEs to all
  * slots failed, the block becomes Inactive and dirty. In both cases it is written again
  * when it is next chosen as a victim; a page that is clean but thin is then written
  * only to the slots that lack it. Its bytes are direct, so dcm_extent_fill() need not
@@ -212,16 +212,25 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 }
 
 /*
- * Is a donor on which a WRITE failed down for less than thin_after? Then keep the block
- * here: the donor may be back soon.
+ * Can a slot to which a WRITE failed with its connection be written soon? Then keep the
+ * block here. Its donor may be back before the last WRITE has ended.
  */
 static bool wb_waits(const struct dcm_lane *lane, const struct dcm_wb *wb)
 {
-	return unlikely(wb->bad) &&
-	       dcm_slots_wait(lane, wb->gfn,
-			      wb->bad & wb->targets &
-				      READ_ONCE(extent_of(lane->vm, wb->gfn)
-							->open));
+	u8 cut = wb->cut;
+
+	if (likely(!cut))
+		return false;
+	cut &= READ_ONCE(extent_of(lane->vm, wb->gfn)->open);
+	return cut && dcm_slots_soon(lane, wb->gfn, cut);
+}
+
+/* A WRITE to a slot failed. */
+static void wb_failed(struct dcm_wb *wb, u8 slot, int err)
+{
+	wb->bad |= (u8)(1u << slot);
+	if (err == -ENOTCONN)
+		wb->cut |= (u8)(1u << slot);
 }
 
 /* The block stays, as not all slots have it: Inactive again. Locked; not on return. */
@@ -321,7 +330,7 @@ static unsigned int wb_post(struct dcm_lane *lane, struct dcm_wb *wb)
 		n++;
 		wb->posted++;
 		if (err)
-			wb->bad |= (u8)(1u << io->slot);
+			wb_failed(wb, io->slot, err);
 		else
 			wb->pending++;
 	}
@@ -459,6 +468,7 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 	wb->clean = clean;
 	wb->written = 0;
 	wb->bad = 0;
+	wb->cut = 0;
 	wb->failed = false;
 	wb->copy = false;
 	wb->open = false;
@@ -568,7 +578,7 @@ static u16 io_pages(const struct dcm_vm *vm, const struct dcm_wb *wb,
 void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb, struct dcm_io *io)
 {
 	if (unlikely(io->status)) {
-		wb->bad |= (u8)(1u << io->slot);
+		wb_failed(wb, io->slot, io->status);
 		if (io->status == -ENOTCONN)
 			wb->doubt[io->slot] |= io_pages(lane->vm, wb, io);
 	}

@@ -104,7 +104,7 @@ static void test_thin_page_is_made_whole_when_it_leaves(void **state)
  * PAGE is on its way to two donors. The first lane's connections to donors of
  * @broken, a bit each, break; the others' WRITEs arrive.
  */
-static struct fake_backend *doubt_world(u8 broken, u64 thin_after)
+static struct fake_backend *cut_world(u8 broken, u64 thin_after)
 {
 	struct fake_backend *fb = copies_world(2);
 	u32 i;
@@ -129,9 +129,25 @@ static struct fake_backend *doubt_world(u8 broken, u64 thin_after)
 		fb_way_break(fb, 0, i);
 		fb->lane[0].way[i].welcome_at = ~0ull;
 	}
+	return fb;
+}
+
+/* All WRITEs end. */
+static void writes_end(struct fake_backend *fb)
+{
+	u32 i;
+
 	for (i = 0; i < fb->lane[0].nr_io; i++)
 		fb->lane[0].io[i].due = fb->tick;
 	fb_poll(fb, 0);
+}
+
+/* As cut_world(), and the WRITEs have ended. */
+static struct fake_backend *doubt_world(u8 broken, u64 thin_after)
+{
+	struct fake_backend *fb = cut_world(broken, thin_after);
+
+	writes_end(fb);
 	assert_true(pd_inflight(pd_of(fb->vm, PAGE)));
 	return fb;
 }
@@ -215,6 +231,31 @@ static void test_cut_off_for_a_moment_makes_nothing_thin(void **state)
 	end(fb);
 }
 
+/*
+ * As above, and the donor is back before the other one has answered: no donor is down
+ * when the write-back ends.
+ */
+static void test_donor_back_before_the_other_answers(void **state)
+{
+	struct fake_backend *fb = cut_world(2, 200);
+
+	(void)state;
+	fb_poll(fb, 0);
+	assert_int_equal(state_of(fb, PAGE), DCM_WRITEBACK);
+	assert_true(fb->vm->lane[0].down);
+	welcome(fb, 1);
+	assert_int_equal(fb->vm->lane[0].down, 0);
+	assert_int_equal(state_of(fb, PAGE), DCM_WRITEBACK);
+	writes_end(fb);
+	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
+	assert_int_equal(at(fb, PAGE), 1);
+	assert_true(evict(fb, 0));
+	fb_sync(fb);
+	assert_int_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
+	assert_int_equal(at(fb, PAGE), 3);
+	end(fb);
+}
+
 /* It stays for thin_after, and no longer. */
 static void test_cut_off_for_long_keeps_no_page(void **state)
 {
@@ -282,6 +323,7 @@ int main(void)
 		cmocka_unit_test(test_thin_page_is_made_whole_when_it_leaves),
 		cmocka_unit_test(test_half_in_doubt),
 		cmocka_unit_test(test_cut_off_for_a_moment_makes_nothing_thin),
+		cmocka_unit_test(test_donor_back_before_the_other_answers),
 		cmocka_unit_test(test_cut_off_for_long_keeps_no_page),
 		cmocka_unit_test(test_all_in_doubt),
 		cmocka_unit_test(test_no_fill_in_doubt),
