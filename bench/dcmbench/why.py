@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -29,9 +30,11 @@ from tests.framework.process import processor_seconds
 FACTORS = (0.5, 0.75, 1.5)
 PATTERNS = {"uniform": "rand", "skewed": "skew"}
 REAL = ("redis", "mawk")
-# A program first fills its memory for WARM_S; then it is measured for LOOK_S, a real one, which
-# touches its memory less often, for LOOK_REAL_S.
+# A program first fills its memory: for WARM_S, a real one until it has no more new pages
+# (_grown()). Then it is measured for LOOK_S, a real one, which touches its memory less often, for
+# LOOK_REAL_S.
 WARM_S, LOOK_S, LOOK_REAL_S = 5.0, 5.0, 12.0
+GROW_MAX_S = 240.0
 START_S = 8.0  # until dcmctl runs, on a busy machine
 TURNS, TURN_S = 12, 1.5
 COST_MAX = 0.01
@@ -114,9 +117,26 @@ def _synthetic(ctx: Context, pattern: str, budget: int) -> Why:
         return _dcmctl(ctx, "why", socket, "--seconds", str(look))
 
 
+def _grown(pager: Path, timeout: float) -> None:
+    """Wait until a program has hardly any new pages: from then on it does the same work.
+
+    A forecast made while its memory grows is about the memory that it has until then.
+    """
+    deadline = time.monotonic() + timeout
+    calm, old = 0, donors.ask_pager(pager)["counters"]
+    while calm < 2:
+        if time.monotonic() > deadline:
+            raise BenchError(f"its memory still grows after {timeout:.0f} s")
+        time.sleep(1.0)
+        new = donors.ask_pager(pager)["counters"]
+        fresh, fetched = (new[n] - old[n] for n in ("FAULT_ZERO", "FAULT_MISSING"))
+        calm = calm + 1 if fetched > 100 and fresh < fetched / 100 else 0
+        old = new
+
+
 def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int) -> Why:
     folder, env = inputs.make(ctx.cache, size), programs.environment(ctx)
-    warm, look = (0.5, 0.5) if ctx.tiny else (WARM_S, LOOK_REAL_S)
+    grow, look = (0.0, 0.5) if ctx.tiny else (GROW_MAX_S, LOOK_REAL_S)
     looked = threading.Event()
     with programs.paged(ctx, "shm", budget) as prefix:
 
@@ -129,7 +149,7 @@ def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int) -> Wh
                     size,
                     prefix=prefix,
                     env=env,
-                    timeout=warm + look + START_S,
+                    timeout=grow + look + START_S,
                     cgroup=None,
                 )
             except BenchError:
@@ -138,9 +158,15 @@ def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int) -> Wh
                     raise
 
         with _beside(ctx, run) as socket:
-            time.sleep(warm)
-            found = _dcmctl(ctx, "why", socket, "--seconds", str(look))
-            looked.set()
+            pid: int = donors.ask_pager(Path(socket))["pid"]
+            try:
+                if not ctx.tiny:
+                    _grown(Path(socket), grow)
+                found = _dcmctl(ctx, "why", socket, "--seconds", str(look))
+                looked.set()
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
             return found
 
 
