@@ -188,9 +188,10 @@ def _cost(ctx: Context) -> tuple[float, float]:
     hidden = 0
     with _access(ctx, "rand", ctx.footprint // 2, turns * (TURN_S + 0.6) + START_S) as socket:
         time.sleep(1.0 if ctx.tiny else WARM_S / 2)
+        most: int = donors.ask_pager(Path(socket))["tunables"]["reuse"]
         for turn in range(turns):
             on = turn % 2 == 0
-            donors.tune(Path(socket), "reuse", 500 if on else 0)
+            donors.tune(Path(socket), "reuse", most if on else 0)
             time.sleep(0.3)
             before = donors.ask_pager(Path(socket))
             cpu = processor_seconds(before["pid"])

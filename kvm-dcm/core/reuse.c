@@ -32,7 +32,7 @@
  * counted as *blind*.
  *
  * Cost: as many pages may be hidden as the tunable `reuse` says a second, and one for
- * each 64 fetches. When that is not enough, the sample is halved. When it has few pages
+ * each 512 fetches. When that is not enough, the sample is halved. When it has few pages
  * left, or halving is too slow, the sample rests: no page is hidden and no touch is
  * counted until two seconds' worth may be hidden. After a rest, the first touch of
  * each page only gives it its place in the order of touches; its next one counts.
@@ -51,7 +51,7 @@
 #define TICK_NS (100ull * 1000 * 1000)
 #define TICK_MIN_NS (5ull * 1000 * 1000)
 #define WINDOW_NS (1000ull * 1000 * 1000)
-#define FETCHES_A_HIDE 64
+#define FETCHES_A_HIDE 512
 #define BATCH 32u
 #define BATCHES 16u /* a tick */
 #define PAUSE_TICKS 16u
@@ -416,7 +416,7 @@ static u64 fetches_count(const struct dcm_vm *vm)
 }
 
 /*
- * Allow more pages to be hidden: @most a second, and one for 64 fetches. If they are
+ * Allow more pages to be hidden: @most a second, and one for 512 fetches. If they are
  * used up faster than that, halve the sample.
  */
 static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)

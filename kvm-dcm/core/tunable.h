@@ -48,7 +48,7 @@
 	  "user pager: chance that a fetched block leaves one page unmapped "  \
 	  "to learn whether its pages are touched. 0: never learns, blocks "   \
 	  "only grow")                                                         \
-	X(reuse, "pages/s", 500, 0, 1000000,                                   \
+	X(reuse, "pages/s", 150, 0, 1000000,                                   \
 	  "pages hidden a second, at most, so that their next touch is seen: " \
 	  "from this comes what another budget would give. Each costs two "    \
 	  "system calls and a fault. 0: nothing is foretold")                  \
