@@ -19,6 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests.framework import again  # noqa: E402
 from tests.framework.donor import Donor  # noqa: E402
 from tests.framework.failed import FAILED  # noqa: E402
 from tests.framework.leftovers import MARK_VARIABLE, RUN_VARIABLE, Watch  # noqa: E402
@@ -63,10 +64,18 @@ def short_tmp() -> Iterator[Path]:
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Remember for fixtures whether a test has failed."""
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Remember for fixtures whether a test has failed, and whether the emulator made it fail."""
     outcome: Any = yield
+    again.note(item, call.excinfo.value if call.excinfo else None)
     item.stash[FAILED] = item.stash.get(FAILED, False) or outcome.get_result().failed
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Run a test, once more if the emulator has killed its VM."""
+    again.run(item, nextitem)
+    return True
 
 
 @pytest.fixture

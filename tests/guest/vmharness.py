@@ -31,6 +31,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from tests.framework.emulator import ghost_breakpoint
+
 TOP = Path(__file__).resolve().parents[2]
 
 # Any of these in the guest's kernel log means that something went wrong in it.
@@ -59,7 +61,14 @@ class GuestError(Exception):
 
 
 class GuestGone(GuestError):
-    """QEMU has ended, or the guest is stopped for good."""
+    """QEMU has ended, or the guest is stopped for good.
+
+    @by_emulator: the guest died of what no processor does (tests/framework/again.py)
+    """
+
+    def __init__(self, text: str, by_emulator: bool = False) -> None:
+        super().__init__(text)
+        self.by_emulator = by_emulator
 
 
 class Process(Protocol):
@@ -260,7 +269,7 @@ class Guest(Machine):
             # QEMU 7.2's cmpxchg16b may leave rubbish in EFLAGS (seen with a stock
             # guest: spurious #DB and double faults in __kmalloc in 3 of 8 boots,
             # none in 8 without it), so the guest is not offered the instruction.
-            # The others only cost time: tests/vm/emulator.py.
+            # The others only cost time: tests/framework/emulator.py.
             cmd += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,-cx16,-la57,-erms"]
         cmd += ["-smp", str(self.cpus), "-m", f"{self.ram_mib}M"]
         cmd += ["-nodefaults", "-display", "none", "-no-reboot", "-pidfile", str(d / "qemu.pid")]
@@ -403,7 +412,8 @@ class Guest(Machine):
             self._proc.wait(5)
         return GuestGone(
             f"QEMU ended with status {self._proc.returncode}: {self.stderr_tail()}; "
-            f"the guest's console: {self.console_tail()}"
+            f"the guest's console: {self.console_tail()}",
+            self.accel.name == "tcg" and ghost_breakpoint(self.kernel_log()),
         )
 
     def vm_state(self) -> str:

@@ -46,7 +46,7 @@ from tests.guest.vmharness import (
     get_image,
 )
 from tests.vm.channel import Channel
-from tests.vm.emulator import (
+from tests.framework.emulator import (
     FIRST_KVM_CPU,
     QUICK,
     QUICK_WITHOUT,

@@ -17,16 +17,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
+from tests.framework.again import GHOST
+from tests.framework.emulator import ghost_breakpoint, killed_by_emulator
 from tests.framework.failed import FAILED
 from tests.vm import debug
 from tests.vm.bed import Bed, Spec
-from tests.vm.emulator import ghost_breakpoint, killed_by_emulator
 
 LOGS = debug.KERNEL_BUILD / "test" / "vm"
 NewBed = Callable[..., Bed]
-GHOST = pytest.StashKey[bool]()
 
 
 def seed() -> str:
@@ -44,22 +43,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     reporter = item.config.pluginmanager.get_plugin("terminalreporter")
     if report.failed and reporter is not None:
         reporter.write_line(f"\n{item.name}, {report.when}: {report.longreprtext}", red=True)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Once more, if the emulator has killed its L1 or L2 by what no processor does."""
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    if item.stash.get(GHOST, False) and any(report.failed for report in reports):
-        print(f"\n{item.name} runs again: docs/testing.md, emulator", flush=True)
-        item.stash[FAILED] = item.stash[GHOST] = False
-        item._initrequest()  # type: ignore[attr-defined]
-        reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
 
 
 def emulators(bed: Bed) -> bool:

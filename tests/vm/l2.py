@@ -20,7 +20,7 @@ from types import TracebackType
 from tests.guest import workload
 from tests.guest.vmharness import Accel, Guest, GuestError
 from tests.vm.bed import Bed
-from tests.vm.emulator import QUICK
+from tests.framework.emulator import QUICK
 from tests.vm.job import Job
 
 _numbers = itertools.count(1)

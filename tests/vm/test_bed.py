@@ -17,7 +17,7 @@ import pytest
 from tests.guest import workload
 from tests.guest.vmharness import TOP, GuestError, GuestGone
 from tests.vm.bed import Bed, Spec
-from tests.vm.emulator import (
+from tests.framework.emulator import (
     crashed_by_itself,
     ghost_breakpoint,
     interrupted_twice,

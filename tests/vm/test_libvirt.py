@@ -25,7 +25,7 @@ from tests.guest.vmharness import GuestError
 from tests.vm.bed import Bed
 from tests.vm.job import Job, Ran
 from tests.vm.conftest import LOGS, NewBed
-from tests.vm.emulator import QUICK
+from tests.framework.emulator import QUICK
 from tests.vm.l2 import L2
 from tests.vm.host import MIB, MOUNT, Donor, Host, until
 from tests.vm.host import built as built
