@@ -265,6 +265,7 @@ def bounds(
         r.name: {
             str(share): round(1 + by_share[str(share)]["opt"] * floor_ns / 1e9 / r.short, 3)
             for share in SHARES
+            if str(share) in by_share
         }
         for r in results
         if r.short and r.name not in raw.get("cut", [])
@@ -286,7 +287,7 @@ def _share_text(
             f"where both finished {way} {_average(both, way, share):+.0f} %, zram "
             f"{_average(both, 'zram', share):+.0f} % ({len(both)})"
         )
-    limits = [b[str(share)] for b in bound.values()]
+    limits = [b[str(share)] for b in bound.values() if str(share) in b]
     if limits:
         parts.append(f"bound {_mean(limits):+.0f} % ({len(limits)})")
     return f"{share} %: " + ", ".join(parts) + "." if parts else ""
