@@ -199,7 +199,7 @@ static u16 pages_in_doubt(const struct dcm_lane *lane, u32 head,
 /*
  * Which pages under @thin of a locked block must be written before the block leaves?
  *
- * - All of them while the donor of an open slot has been down for less than thin_after.
+ * - All of them while WRITEs to an open slot have failed for less than thin_after.
  * - All of them once a fill of the extent has ended (%DCM_FILL_DONE). A fill skips
  *   direct blocks and relies on eviction to write their thin pages, as from then on the
  *   client lets the donors that have these pages die.
@@ -256,7 +256,9 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 			(u16)~dcm_block_flag(vm, head, order,
 					     dcm_primary_bits(vm, head));
 	/* Write thin pages now: their bytes are here, a fill would READ them. */
-	else if (unlikely(thin) && (!lane->down || lag))
+	else if (unlikely(thin) &&
+		 (lag || !dcm_slots_cut(lane, head,
+					READ_ONCE(extent_of(vm, head)->open))))
 		more |= thin & (u16)~dcm_block_inflight(vm, head, order);
 	more &= (u16)~dirty;
 	if (unlikely(thin & (u16)~more))

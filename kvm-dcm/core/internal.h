@@ -334,8 +334,10 @@ bool dcm_slots_down(const struct dcm_lane *lane, u32 gfn, u8 slots);
 int dcm_slot_pick(const struct dcm_lane *lane, u32 gfn, u8 slots);
 int dcm_slot_io(struct dcm_lane *lane, u32 gfn, u8 slot, struct dcm_io *io);
 void dcm_lane_down(struct dcm_lane *lane, u32 peer);
+void dcm_lane_up(struct dcm_lane *lane, u32 peer, bool write);
 
 u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots);
+bool dcm_slots_cut(const struct dcm_lane *lane, u32 gfn, u8 slots);
 bool dcm_slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots);
 bool dcm_slots_soon(const struct dcm_lane *lane, u32 gfn, u8 slots);
 u32 dcm_primary_bits(const struct dcm_vm *vm, u32 gfn);

@@ -13,7 +13,9 @@
  * (thin_after) write-backs that would go there too wait. After that the lane
  * leaves the donor out: pages go to the other slots only, and are *thin*. Ten
  * times a second one write-back goes to the donor all the same, to notice that it
- * is back. An extent with one open slot needs none of this: its write-back goes
+ * is back. A donor that has let the lane connect again stays *cut* until a WRITE
+ * has gone well: one that breaks off at each WRITE holds no page here for longer than
+ * thin_after either. An extent with one open slot needs none of this: its write-back goes
  * there, and fails if the donor is down.
  *
  * How many slots an extent has is the control plane's decision (extent.c).
@@ -115,16 +117,34 @@ u32 dcm_primary_bits(const struct dcm_vm *vm, u32 gfn)
 
 /* ---- donors that are down ---- */
 
-/* The lane's connection to a donor failed: note that it is down, and since when. */
+static u64 thin_after_ns(const struct dcm_lane *lane)
+{
+	return dcm_tune(lane->vm, DCM_T_thin_after) * MS;
+}
+
+/*
+ * The lane's connection to a donor failed: note that it is down, and since when. A donor
+ * that lets the lane connect again, but breaks off at each WRITE, is not well in between.
+ */
 void dcm_lane_down(struct dcm_lane *lane, u32 peer)
 {
-	u64 now = lane->vm->ops->now_ns();
+	u64 now = lane->vm->ops->now_ns(), bit = 1ull << peer;
 
-	if (!(lane->down >> peer & 1)) {
-		lane->down |= 1ull << peer;
+	if (!(lane->down & bit) &&
+	    (!(lane->cut & bit) ||
+	     now - lane->probed_ns[peer] > thin_after_ns(lane)))
 		lane->down_ns[peer] = now;
-	}
+	lane->down |= bit;
+	lane->cut |= bit;
 	lane->probed_ns[peer] = now;
+}
+
+/* An I/O went well on a donor that was down, or to which a WRITE failed. */
+void dcm_lane_up(struct dcm_lane *lane, u32 peer, bool write)
+{
+	lane->down &= ~(1ull << peer);
+	if (write)
+		lane->cut &= ~(1ull << peer);
 }
 
 /*
@@ -167,18 +187,61 @@ u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots)
 	return well;
 }
 
-/* Has the donor of one of these slots been down for less than thin_after? */
+static bool cut_lately(const struct dcm_lane *lane, u32 peer)
+{
+	u64 now = lane->vm->ops->now_ns();
+
+	return now - lane->down_ns[peer] < thin_after_ns(lane);
+}
+
+/* Is the donor of one of these slots down, or has a WRITE to it failed just now? */
+bool dcm_slots_cut(const struct dcm_lane *lane, u32 gfn, u8 slots)
+{
+	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+	u64 now;
+
+	if (likely(!lane->cut))
+		return false;
+	now = lane->vm->ops->now_ns();
+	for (; slots; slots &= slots - 1) {
+		u32 peer = READ_ONCE(e->peer[ffs_u32(slots) - 1]);
+
+		if (lane->down >> peer & 1 ||
+		    (lane->cut >> peer & 1 &&
+		     now - lane->probed_ns[peer] < PROBE_NS))
+			return true;
+	}
+	return false;
+}
+
+/* Have WRITEs to one of these slots failed for less than thin_after? */
 bool dcm_slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots)
 {
 	const struct dcm_extent *e = extent_of(lane->vm, gfn);
-	u64 after = dcm_tune(lane->vm, DCM_T_thin_after) * MS;
-	u64 now = lane->vm->ops->now_ns();
+
+	if (likely(!lane->cut))
+		return false;
+	for (; slots; slots &= slots - 1) {
+		u32 peer = READ_ONCE(e->peer[ffs_u32(slots) - 1]);
+
+		if ((lane->cut >> peer & 1) && cut_lately(lane, peer))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A WRITE to each of these slots failed with its connection. Is one of them well again,
+ * or may it be within thin_after?
+ */
+bool dcm_slots_soon(const struct dcm_lane *lane, u32 gfn, u8 slots)
+{
+	const struct dcm_extent *e = extent_of(lane->vm, gfn);
 
 	for (; slots; slots &= slots - 1) {
 		u32 peer = READ_ONCE(e->peer[ffs_u32(slots) - 1]);
 
-		if ((lane->down >> peer & 1) &&
-		    now - lane->down_ns[peer] < after)
+		if (!(lane->cut >> peer & 1) || cut_lately(lane, peer))
 			return true;
 	}
 	return false;
@@ -193,16 +256,6 @@ bool dcm_slots_down(const struct dcm_lane *lane, u32 gfn, u8 slots)
 		if (!(lane->down >> READ_ONCE(e->peer[ffs_u32(slots) - 1]) & 1))
 			return false;
 	return true;
-}
-
-/*
- * WRITEs to these slots failed with their connections. Is the donor of one of them back
- * already, or has it been down for less than thin_after?
- */
-bool dcm_slots_soon(const struct dcm_lane *lane, u32 gfn, u8 slots)
-{
-	return !dcm_slots_down(lane, gfn, slots) ||
-	       dcm_slots_wait(lane, gfn, slots);
 }
 
 /*

@@ -115,8 +115,9 @@ void dcm_vm_destroy(struct dcm_vm *vm)
 static void io_note(struct dcm_lane *lane, const struct dcm_io *io)
 {
 	if (likely(!io->status)) {
-		if (unlikely(lane->down))
-			lane->down &= ~(1ull << io->slab->peer);
+		if (unlikely(lane->cut))
+			dcm_lane_up(lane, io->slab->peer,
+				    io->op == DCM_IO_WRITE);
 	} else if (io->status == -ENOTCONN) {
 		dcm_lane_down(lane, io->slab->peer);
 	}

@@ -209,8 +209,11 @@ struct dcm_move {
  * @nr_doubt: entries of @doubt
  * @down: donors, a bit each, to which this lane's connection failed and no operation
  *	has gone well since (slot.c)
- * @down_ns: by donor: since when it is down
- * @probed_ns: by donor: when the lane last tried to write to it while it was down
+ * @cut: the same, and donors that let the lane connect again, and to which no WRITE has
+ *	gone well since
+ * @down_ns: by donor: since when it is cut
+ * @probed_ns: by donor: when its connection last failed, or when the lane last tried to
+ *	write to it while it was down
  * @fenced: donors that have closed this lane's older connections, a bit each
  * @doubt: WRITEs of this lane that failed and may still land
  * @seen_from: first page of the window that dcm_sync() works on
@@ -244,6 +247,7 @@ struct dcm_lane {
 	u32 nr_doubt;
 	u64 fenced;
 	u64 down;
+	u64 cut;
 	u64 down_ns[DCM_PEERS_MAX];
 	u64 probed_ns[DCM_PEERS_MAX];
 	u32 seen_from;

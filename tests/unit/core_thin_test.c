@@ -256,6 +256,40 @@ static void test_donor_back_before_the_other_answers(void **state)
 	end(fb);
 }
 
+/*
+ * A donor that lets the lane connect, and breaks off at each WRITE: the page leaves all the
+ * same once that has gone on for thin_after, so such a donor holds up nobody.
+ */
+static void test_donor_that_breaks_off_at_each_write(void **state)
+{
+	struct fake_backend *fb = doubt_world(2, 200);
+	u32 i;
+
+	(void)state;
+	for (i = 0; state_of(fb, PAGE) == DCM_INACTIVE; i++) {
+		assert_true(i < 20);
+		welcome(fb, 1);
+		fb_advance(fb, 20000);
+		fb->cfg.max_delay = 1000000000;
+		evict(fb, 0);
+		fb->cfg.max_delay = 0;
+		if (state_of(fb, PAGE) != DCM_WRITEBACK)
+			continue;
+		fb_way_break(fb, 0, 1);
+		fb->lane[0].way[1].welcome_at = ~0ull;
+		writes_end(fb);
+	}
+	assert_int_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
+	assert_int_equal(at(fb, PAGE), 1);
+	assert_true(fb->vm->extent[0].thin);
+	/* it tried for about as long */
+	assert_in_range(i, 9, 13);
+	welcome(fb, 1);
+	fill(fb);
+	assert_int_equal(at(fb, PAGE), 3);
+	end(fb);
+}
+
 /* It stays for thin_after, and no longer. */
 static void test_cut_off_for_long_keeps_no_page(void **state)
 {
@@ -324,6 +358,7 @@ int main(void)
 		cmocka_unit_test(test_half_in_doubt),
 		cmocka_unit_test(test_cut_off_for_a_moment_makes_nothing_thin),
 		cmocka_unit_test(test_donor_back_before_the_other_answers),
+		cmocka_unit_test(test_donor_that_breaks_off_at_each_write),
 		cmocka_unit_test(test_cut_off_for_long_keeps_no_page),
 		cmocka_unit_test(test_all_in_doubt),
 		cmocka_unit_test(test_no_fill_in_doubt),
