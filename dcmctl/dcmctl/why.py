@@ -62,7 +62,7 @@ def _curve_line(vm: estate.Machine, curve: dict[float, float | None]) -> str:
         return f"  faults that fetch, a second, foretold: {', '.join(known)} the budget"
     if vm.reuse and vm.reuse.blind > reuse.BLIND_MAX * vm.reuse.pages:
         return "  a smaller budget: not known, as too many of its pages can't be watched"
-    return "  a smaller budget: too few touches were seen to tell"
+    return "  a smaller budget: too few touches were seen to tell: look longer (--seconds)"
 
 
 def seconds_of(text: str) -> float:

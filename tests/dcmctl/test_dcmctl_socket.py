@@ -55,7 +55,7 @@ def test_why(dcmctl: Cli, vms: Path) -> None:
             "no free frame           0.0%\n",
             "ready to run, waited ",
             "a larger budget: too little was fetched to tell",
-            "a smaller budget: too few touches were seen to tell",
+            "a smaller budget: too few touches were seen to tell: look longer (--seconds)",
             "75 % of the time is donors' answers: ",
         ):
             assert said in done.stdout, done.stdout
