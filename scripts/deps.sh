@@ -34,6 +34,15 @@ usage() {
 	EOF
 }
 
+# Debian 13 has another name for it.
+tcmalloc() {
+	if grep -qs '^VERSION_ID="12"' /etc/os-release; then
+		echo libtcmalloc-minimal4
+	else
+		echo libtcmalloc-minimal4t64
+	fi
+}
+
 packages() {
 	case $1 in
 	build)
@@ -43,7 +52,7 @@ packages() {
 		;;
 	test)
 		packages build
-		echo ccache clang libclang-rt-dev llvm libcmocka-dev libjemalloc2 python3 \
+		echo ccache clang libclang-rt-dev llvm libcmocka-dev libjemalloc2 "$(tcmalloc)" python3 \
 			python3-venv openssl ca-certificates git \
 			python3-libvirt libxml2-utils zsh
 		;;
@@ -60,7 +69,7 @@ packages() {
 		;;
 	demo)
 		packages build
-		echo python3 libjemalloc2 qemu-system-x86 qemu-utils mmdebstrap \
+		echo python3 "$(tcmalloc)" qemu-system-x86 qemu-utils mmdebstrap \
 			debian-archive-keyring e2fsprogs cpio xz-utils zstd
 		;;
 	vm)
@@ -98,7 +107,7 @@ packages() {
 		;;
 	bench)
 		packages test
-		echo valgrind redis-tools libjemalloc2 sqlite3 python3-scipy \
+		echo valgrind redis-tools "$(tcmalloc)" sqlite3 python3-scipy \
 			minimap2 coreutils kmod util-linux default-jdk-headless \
 			xz-utils mawk jq xsltproc g++ curl ca-certificates
 		;;

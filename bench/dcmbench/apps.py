@@ -113,7 +113,7 @@ class Measuring:
         plain, first, preload, note = programs.plain(self.ctx, self.app, self.folder, self.size)
         found = Results(self.app.name, plain, first.rss // MIB)
         self.ctx.progress.say(
-            f"apps: {self.app.name} plain {plain:.2f} s (own / jemalloc: {note}), "
+            f"apps: {self.app.name} plain {plain:.2f} s (own / tcmalloc: {note}), "
             f"peak RSS {first.rss // MIB} MiB"
         )
         found.short = self._short()

@@ -3,7 +3,7 @@
 
 No page has to leave, so the row shows the cost of the pager itself. The plain run has transparent
 huge pages: its allocator asks for them, because the kernel here gives them only on request. It uses
-the faster of the program's own allocator and jemalloc. Plain and paged runs alternate; their output
+the faster of the program's own allocator and tcmalloc. Plain and paged runs alternate; their output
 is compared.
 """
 
@@ -16,6 +16,7 @@ from dcmbench.report import Row, geomean, median, row
 
 BUDGET = 150  # percent of the peak
 MEAN, WORST = 1.03, 1.08
+# MALLOC_CONF is jemalloc's, which Redis brings.
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "MALLOC_CONF": "thp:always"}
 
 

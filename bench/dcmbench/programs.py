@@ -2,8 +2,8 @@
 """Real programs from Debian: start each, plain or under dcmctl run, and return its result.
 
 The inputs are in the page cache beforehand, charged to no cgroup; the output is hashed as it comes.
-dcmctl preloads jemalloc for most programs. So the plain run is done with the program's own
-allocator and with jemalloc, and the faster of the two counts.
+dcmctl preloads tcmalloc for most programs. So the plain run is done with the program's own
+allocator and with tcmalloc, and the faster of the two counts.
 """
 
 from __future__ import annotations
@@ -158,14 +158,14 @@ def environment(ctx: Context, preload: str = "") -> dict[str, str]:
     return env
 
 
-def jemalloc() -> str:
-    found = sorted(Path("/usr/lib").glob("*/libjemalloc.so.2"))
+def tcmalloc() -> str:
+    found = sorted(Path("/usr/lib").glob("*/libtcmalloc_minimal.so.4"))
     return os.fspath(found[0]) if found else ""
 
 
 def allocators(app: App) -> list[str]:
-    """Libraries to preload: none, and jemalloc, which Debian's Redis is built with."""
-    return [""] if app.server or not jemalloc() else ["", jemalloc()]
+    """Libraries to preload: none, and tcmalloc; Debian's Redis brings jemalloc."""
+    return [""] if app.server or not tcmalloc() else ["", tcmalloc()]
 
 
 def preloaded(app: App) -> str:

@@ -193,8 +193,8 @@ def test_donor_drains_then_the_other_dies(
     assert dcmctl.vm_files() == []
 
 
-@pytest.mark.slow
-def test_small_objects_are_paged_too(dcmctl: Cli, args: list[str]) -> None:
+@pytest.mark.parametrize("malloc", ["auto", pytest.param("jemalloc", marks=pytest.mark.slow)])
+def test_small_objects_are_paged_too(dcmctl: Cli, args: list[str], malloc: str) -> None:
     """Mappings of 1 MiB of an allocator are paged too; children can be started."""
     program = (
         "import re, subprocess\n"
@@ -203,7 +203,10 @@ def test_small_objects_are_paged_too(dcmctl: Cli, args: list[str]) -> None:
         "print(subprocess.run(['echo', 'child'], capture_output=True, text=True).stdout.strip())\n"
         "assert x == [str(i) * 12 for i in range(1_200_000)]\n"
     )
-    done = dcmctl(*args, "--budget", "32M", "--", sys.executable, "-c", program, timeout=TIMEOUT)
+    done = dcmctl(
+        *args, "--budget", "32M", "--malloc", malloc, "--", sys.executable, "-c", program,
+        timeout=TIMEOUT,
+    )  # fmt: skip
     assert done.returncode == 0, done
     rss, child = done.stdout.split()
     assert int(rss) << 10 < (32 + 40) * MIB  # without a pager it is 165 MiB

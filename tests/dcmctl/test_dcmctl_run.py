@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from dcmctl.lib.errors import DcmError
 from dcmctl.pager import preflight, settings
 from tests.dcmctl.support import TOP, Cli
 
@@ -105,19 +106,32 @@ def test_rdma_is_not_encrypted(run: Cli, good: list[str]) -> None:
     assert "transport = verbs\n" in json.loads(done.stdout)[2]
 
 
-def test_jemalloc_after_the_shim(run: Cli, good: list[str], libdir: Path) -> None:
-    good[good.index("own")] = "jemalloc"
-    try:
-        jemalloc = preflight.find_jemalloc()
-    except Exception:
-        assert "apt install libjemalloc2" in run.fails(*good, "--", "true")
-        return
+@pytest.mark.parametrize("name", list(preflight.ALLOCATORS))
+def test_allocator_after_the_shim(run: Cli, good: list[str], libdir: Path, name: str) -> None:
+    good[good.index("own")] = name
+    library = preflight.find_allocator(name)
     done = run(*good, "--", "/usr/bin/python3", "-c", SHOW)
-    assert json.loads(done.stdout)[3] == f"{libdir}/libdcm-preload.so:{jemalloc}"
-    # jemalloc is not preloaded for QEMU, nor twice.
-    run.env["LD_PRELOAD"] = str(jemalloc)
-    done = run(*good, "--", "/usr/bin/python3", "-c", SHOW)
-    assert json.loads(done.stdout)[3] == f"{libdir}/libdcm-preload.so:{jemalloc}"
+    assert json.loads(done.stdout)[3] == f"{libdir}/libdcm-preload.so:{library}"
+    # It is not preloaded twice, and one that is preloaded already stays.
+    run.env["LD_PRELOAD"] = str(library)
+    for chosen in preflight.ALLOCATORS:
+        good[good.index("--malloc") + 1] = chosen
+        done = run(*good, "--", "/usr/bin/python3", "-c", SHOW)
+        assert json.loads(done.stdout)[3] == f"{libdir}/libdcm-preload.so:{library}"
+
+
+def test_first_allocator_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tcmalloc, else jemalloc; a missing one has one line with its package."""
+    assert preflight.find_allocator(None) == preflight.find_allocator("tcmalloc")
+    jemalloc = preflight.find_allocator("jemalloc")
+    none = ("libnone.so.1", "libnone1")
+    monkeypatch.setitem(preflight.ALLOCATORS, "tcmalloc", none)
+    assert preflight.find_allocator(None) == jemalloc
+    with pytest.raises(DcmError, match="libnone.so.1 is missing; .* apt install libnone1, or use"):
+        preflight.find_allocator("tcmalloc")
+    monkeypatch.setitem(preflight.ALLOCATORS, "jemalloc", none)
+    with pytest.raises(DcmError, match="libnone.so.1 is missing"):
+        preflight.find_allocator(None)
 
 
 def test_dry_run_of_qemu(run: Cli, good: list[str], runtime: Path) -> None:
@@ -131,7 +145,7 @@ def test_dry_run_of_qemu(run: Cli, good: list[str], runtime: Path) -> None:
     assert "mode = qemu\n" in shown["config"]
     assert "size = 2304M\n" in shown["config"]
     assert "threshold" not in shown["config"]
-    assert "jemalloc" not in shown["environment"]["LD_PRELOAD"]
+    assert "malloc" not in shown["environment"]["LD_PRELOAD"]
     shown = json.loads(run(*good, "--dry-run", "--json", "--", "true").stdout)
     assert "threshold = 1M\n" in shown["config"]
     assert run.vm_files() == []

@@ -26,7 +26,11 @@ from dcmctl.lib.address import Donor
 from dcmctl.lib.errors import DcmError, reason, printable
 
 PRELOAD = "libdcm-preload.so"
-JEMALLOC = "libjemalloc.so.2"
+# Allocators whose mappings the shim sees: library and Debian's package. The first is preferred.
+ALLOCATORS = {
+    "tcmalloc": ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+    "jemalloc": ("libjemalloc.so.2", "libjemalloc2"),
+}
 PROBE_TIMEOUT = 2.0
 
 # linux/userfaultfd.h, asm/unistd.h
@@ -116,22 +120,25 @@ def find_preload() -> Path:
     raise DcmError(f"{PRELOAD} is not in {' or '.join(map(str, dirs))}: {hint}")
 
 
-def find_jemalloc() -> Path:
-    """The path of jemalloc, with which malloc() uses large mappings, which can be paged."""
+def find_allocator(name: str | None) -> Path:
+    """The path of this allocator, or of the first there is: its large mappings can be paged."""
     arch = installation.multiarch()
-    for directory in (
-        f"/usr/lib/{arch}",
-        f"/lib/{arch}",
-        "/usr/lib64",
-        "/usr/lib",
-        "/usr/local/lib",
-    ):
-        path = Path(directory) / JEMALLOC
-        if path.is_file():
-            return path
+    names = [name] if name else list(ALLOCATORS)
+    for library, _ in map(ALLOCATORS.__getitem__, names):
+        for directory in (
+            f"/usr/lib/{arch}",
+            f"/lib/{arch}",
+            "/usr/lib64",
+            "/usr/lib",
+            "/usr/local/lib",
+        ):
+            path = Path(directory) / library
+            if path.is_file():
+                return path
+    library, package = ALLOCATORS[names[0]]
     raise DcmError(
-        f"{JEMALLOC} is missing; without it malloc'ed memory is not paged: apt install "
-        "libjemalloc2, or use --malloc own for a program with an allocator of its own"
+        f"{library} is missing; without it malloc'ed memory is not paged: apt install "
+        f"{package}, or use --malloc own for a program with an allocator of its own"
     )
 
 

@@ -42,9 +42,10 @@ _PASSED_ON = frozenset(
     }
 )
 _WAITED = _PASSED_ON | {signal.SIGCHLD}
-# libdcm pages mappings of at least this size. Allocators map 1 MiB (Python) or 2 MiB (jemalloc) at
-# a time, so with libdcm's default of 16 MiB most programs would not be paged at all.
+# libdcm pages mappings of at least this size. Allocators map 1 MiB (Python, tcmalloc) or 2 MiB
+# (jemalloc) at a time, so with libdcm's default of 16 MiB most programs would not be paged at all.
 _PROGRAM_THRESHOLD = 1 << 20
+_ALLOCATORS = ("libtcmalloc", "libjemalloc", "libmimalloc")  # one that is preloaded already stays
 _SI_KERNEL = 0x80  # the terminal sent it, to the program too
 _PR_SET_PDEATHSIG = 1
 
@@ -80,6 +81,8 @@ def environment(conf: Path, preload: list[str]) -> dict[str, str]:
         # With lazy binding, a fault thread would walk the loader's lists. If these are in paged
         # memory, it would wait for itself.
         "LD_BIND_NOW": "1",
+        # tcmalloc takes memory by sbrk() first, which the shim can't see.
+        "TCMALLOC_SKIP_SBRK": "1",
     }
 
 
@@ -95,13 +98,13 @@ def _default_name(argv: list[str], guest: str | None) -> str:
 
 
 def _preload(mode: str, malloc: str) -> list[str]:
-    """The parts of the new LD_PRELOAD: the shim, jemalloc, then the inherited parts."""
+    """The parts of the new LD_PRELOAD: the shim, an allocator, then the inherited parts."""
     inherited = [p for p in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if p]
     shim = str(preflight.find_preload())
     parts = [shim]
-    there = any("jemalloc" in PurePath(p).name for p in inherited)
-    if mode == "program" and malloc == "jemalloc" and not there:
-        parts.append(str(preflight.find_jemalloc()))
+    there = any(PurePath(p).name.startswith(_ALLOCATORS) for p in inherited)
+    if mode == "program" and malloc != "own" and not there:
+        parts.append(str(preflight.find_allocator(None if malloc == "auto" else malloc)))
     return parts + [p for p in inherited if p != shim]
 
 

@@ -17,7 +17,7 @@ from dcmctl.lib import keyfile
 from dcmctl.lib.address import check_name, parse_donors
 from dcmctl.lib.errors import UsageError, printable
 from dcmctl.lib.output import print_json
-from dcmctl.pager import run, settings
+from dcmctl.pager import preflight, run, settings
 from dcmctl.pager.settings import Settings
 
 Args = argparse.Namespace
@@ -175,10 +175,10 @@ def add_parser(sub: Any, common: argparse.ArgumentParser) -> None:
     )
     p.add_argument(
         "--malloc",
-        choices=("jemalloc", "own"),
-        default="jemalloc",
-        help="for --mode program: preload jemalloc so that malloc'ed memory is paged, "
-        "or keep the program's own allocator",
+        choices=("auto", *preflight.ALLOCATORS, "own"),
+        default="auto",
+        help="for --mode program: preload this allocator so that malloc'ed memory is paged "
+        "(auto, the default: the first of these that is installed), or keep the program's own",
     )
     p.add_argument(
         "--free-page-reporting",
