@@ -139,9 +139,9 @@ def _apps(rows: Mapping[str, Row]) -> str:
         for share in map(str, SHARES):
             for side in (*found, "zram"):
                 seconds = p["seconds"].get(share, {}).get(side)
-                bound = found.get(side, {}).get("bound", {}).get(name)
+                bound = found.get(side, {}).get("bound", {}).get(name, {})
                 cell = "-" if seconds is None else f"{seconds / p['plain']:.2f}"
-                cells.append(f"{cell} ({bound[share]:.2f})" if bound else cell)
+                cells.append(f"{cell} ({bound[share]:.2f})" if share in bound else cell)
         direct = f"{p['direct'] / p['plain']:.2f}" if p["direct"] is not None else "-"
         alone = f"{p['plain']:.1f} s, {p['peak_mib']} MiB"
         lines.append(f"| `{name}` | {alone} | {direct} | " + " | ".join(cells) + " |")
