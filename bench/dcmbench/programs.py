@@ -154,7 +154,7 @@ def environment(ctx: Context, preload: str = "") -> dict[str, str]:
     env = {**ctx.environment, "LC_ALL": "C", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     env.pop("LD_LIBRARY_PATH")
     if preload:
-        env["LD_PRELOAD"] = preload
+        env |= {"LD_PRELOAD": preload, "TCMALLOC_SKIP_SBRK": "1"}  # as dcmctl run has it
     return env
 
 

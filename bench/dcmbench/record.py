@@ -114,6 +114,7 @@ class Recorder:
             repr((app.name, app.argv[1:])).replace(os.fspath(inputs.APPS), "").encode(),
             *(part.read_bytes() for part in sorted(inputs.APPS.iterdir())),
             Path(binary).read_bytes(),
+            programs.preloaded(app).encode(),
         )
         self._record(app.name, path, lambda out: _program(self.ctx, app, folder, self.size, out))
         return path
