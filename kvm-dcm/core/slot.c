@@ -187,13 +187,6 @@ u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots)
 	return well;
 }
 
-static bool cut_lately(const struct dcm_lane *lane, u32 peer)
-{
-	u64 now = lane->vm->ops->now_ns();
-
-	return now - lane->down_ns[peer] < thin_after_ns(lane);
-}
-
 /* Is the donor of one of these slots down, or has a WRITE to it failed just now? */
 bool dcm_slots_cut(const struct dcm_lane *lane, u32 gfn, u8 slots)
 {
@@ -218,16 +211,30 @@ bool dcm_slots_cut(const struct dcm_lane *lane, u32 gfn, u8 slots)
 bool dcm_slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots)
 {
 	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+	u64 after = thin_after_ns(lane), now;
 
 	if (likely(!lane->cut))
 		return false;
+	now = lane->vm->ops->now_ns();
 	for (; slots; slots &= slots - 1) {
 		u32 peer = READ_ONCE(e->peer[ffs_u32(slots) - 1]);
 
-		if ((lane->cut >> peer & 1) && cut_lately(lane, peer))
+		if ((lane->cut >> peer & 1) &&
+		    now - lane->down_ns[peer] < after)
 			return true;
 	}
 	return false;
+}
+
+/* Are the donors of all these slots among @peers, a bit each? */
+static bool slots_all(const struct dcm_lane *lane, u32 gfn, u8 slots, u64 peers)
+{
+	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+
+	for (; slots; slots &= slots - 1)
+		if (!(peers >> READ_ONCE(e->peer[ffs_u32(slots) - 1]) & 1))
+			return false;
+	return true;
 }
 
 /*
@@ -236,26 +243,14 @@ bool dcm_slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots)
  */
 bool dcm_slots_soon(const struct dcm_lane *lane, u32 gfn, u8 slots)
 {
-	const struct dcm_extent *e = extent_of(lane->vm, gfn);
-
-	for (; slots; slots &= slots - 1) {
-		u32 peer = READ_ONCE(e->peer[ffs_u32(slots) - 1]);
-
-		if (!(lane->cut >> peer & 1) || cut_lately(lane, peer))
-			return true;
-	}
-	return false;
+	return !slots_all(lane, gfn, slots, lane->cut) ||
+	       dcm_slots_wait(lane, gfn, slots);
 }
 
 /* Are the donors of all these slots down? */
 bool dcm_slots_down(const struct dcm_lane *lane, u32 gfn, u8 slots)
 {
-	const struct dcm_extent *e = extent_of(lane->vm, gfn);
-
-	for (; slots; slots &= slots - 1)
-		if (!(lane->down >> READ_ONCE(e->peer[ffs_u32(slots) - 1]) & 1))
-			return false;
-	return true;
+	return slots_all(lane, gfn, slots, lane->down);
 }
 
 /*
