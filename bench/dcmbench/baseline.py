@@ -69,7 +69,6 @@ class Found:
         }
 
 
-
 def _measure(b: Bench, program: Program, collector: str, algorithm: str) -> Measured:
     with (
         tempfile.TemporaryDirectory(dir=b.folder) as place,

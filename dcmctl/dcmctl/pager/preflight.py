@@ -124,7 +124,7 @@ def find_allocator(name: str | None) -> Path:
     """The path of this allocator, or of the first there is: its large mappings can be paged."""
     arch = installation.multiarch()
     names = [name] if name else list(ALLOCATORS)
-    for library, _ in map(ALLOCATORS.__getitem__, names):
+    for library, _ in (ALLOCATORS[n] for n in names):
         for directory in (
             f"/usr/lib/{arch}",
             f"/lib/{arch}",
