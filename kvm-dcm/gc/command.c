@@ -39,8 +39,9 @@
 #include "queue_int.h"
 
 #define DCM_GC_PAGE 4096u /* hints are about pages of this size */
-#define DCM_GC_MOVING_MS 2000u /* wait so long until a region stops moving */
 #define DCM_GC_TRY_US 2000u
+/* look so often, about 2 s, whether a region has stopped moving */
+#define DCM_GC_MOVING_TRIES 1000u
 
 enum sync {
 	SYNC_NONE,
@@ -260,19 +261,18 @@ static u32 regions_each(struct gc_queue *gc, const struct job *j,
 /*
  * A region that was synced has a slab. But while its extent is moving it has no place,
  * and workers would take it for empty. Wait for the move, with all pages thawed, as
- * frozen pages do not move. True: try again, beginning with the freeze.
+ * frozen pages do not move. True: try again, beginning with the freeze. @tries counts
+ * looks, not time: a sync may take seconds before a region is first found moving.
  */
-static bool moving_wait(struct gc_queue *gc, const struct job *j, u64 since)
+static bool moving_wait(struct gc_queue *gc, const struct job *j, u32 *tries)
 {
 	u32 *status = &gc->reply->done.status;
 
 	while (*status == DCM_GC_WORKERS_MOVING) {
-		u64 now = dcm_clock_ms();
-
 		if (job_cancelled(gc))
 			*status = VIRTIO_GC_CANCELLED;
-		else if (now >= j->expires_ms ||
-			 now - since >= DCM_GC_MOVING_MS)
+		else if (dcm_clock_ms() >= j->expires_ms ||
+			 (*tries)++ == DCM_GC_MOVING_TRIES)
 			*status = VIRTIO_GC_TIMED_OUT;
 		else if (dcm_gc_workers_rests(gc->workers, &j->r))
 			return true;
@@ -286,7 +286,7 @@ static bool moving_wait(struct gc_queue *gc, const struct job *j, u64 since)
 static u32 workers_call(struct gc_queue *gc, const struct job *j, bool freeze)
 {
 	struct dcm_gc_done *done = &gc->reply->done;
-	u64 since = dcm_clock_ms();
+	u32 tries = 0;
 
 	do {
 		dcm_gc_reply_clear(gc->reply);
@@ -299,7 +299,7 @@ static u32 workers_call(struct gc_queue *gc, const struct job *j, bool freeze)
 					  j->bytes, j->expires_ms, gc->reply);
 		if (freeze)
 			gc->backend.ops->thaw(gc->backend.priv);
-	} while (moving_wait(gc, j, since));
+	} while (moving_wait(gc, j, &tries));
 	return done->status;
 }
 

@@ -40,7 +40,7 @@
 #define SEND_S 5
 #define IN_FLIGHT_MAX 256u
 #define SLICE_MS 500u /* of a sync, between two checks whether to end */
-#define BUSY_MS 3000u /* wait so long for I/O that uses a page to be synced */
+#define BUSY_SLICES 6u /* of which each failed as I/O uses a page: give up */
 
 /**
  * struct hostd_window - a file's window, and the connection of its device
@@ -147,19 +147,18 @@ static u32 window_sync(void *priv, u64 *at, u64 end, enum dcm_gc_sync how,
 	struct dcmfs_range r = { .first = *at / 4096,
 				 .pages = (end - *at) / 4096,
 				 .flags = flags[how] };
-	u64 now = clock_ms(), moved_ms = now, first;
+	u64 now = clock_ms(), first;
 	int err = ETIMEDOUT;
+	u32 busy = 0;
 
 	/* Each slice goes on where the last one ended. */
-	while ((err == ETIMEDOUT ||
-		(err == EBUSY && now - moved_ms < BUSY_MS)) &&
+	while ((err == ETIMEDOUT || (err == EBUSY && busy < BUSY_SLICES)) &&
 	       now < until_ms && !hostd_window_ending(w)) {
 		first = r.first;
 		r.limit_ms = (u32)min(until_ms - now, (u64)SLICE_MS);
 		err = ioctl(w->f->fd, DCMFS_IOC_SYNC, &r) ? errno : 0;
 		now = clock_ms();
-		if (r.first != first)
-			moved_ms = now;
+		busy = r.first == first ? busy + (err == EBUSY) : 0;
 	}
 	*at = err ? r.first * 4096 : end;
 	return status_of(err);

@@ -33,8 +33,8 @@
 #include "../lib/thread.h"
 
 #define BUSY_US 1000u
-/* wait so long for I/O that uses a page */
-#define BUSY_NS (3000ull * 1000 * 1000)
+/* try so often, for about 3 s, to sync a page that I/O uses */
+#define BUSY_TRIES 3000u
 
 /* A window that begins at @base in a pager's memory. */
 struct paged {
@@ -104,23 +104,24 @@ static void paged_thaw(void *priv)
 
 /*
  * Under the discard lane's lock. A page in use by I/O can't be unmapped; most
- * are so only for a moment (the kernel reads them), so wait and retry.
+ * are so only for a moment (the kernel reads them), so wait and retry. Tries are counted,
+ * not time: each may have waited seconds for a donor.
  */
 static int pages_sync(struct dcm_pager *pg, u64 *gfn, u64 end,
 		      enum dcm_sync_how how, u64 until_ns)
 {
 	struct dcm_pg_lane *l = dcm_discard_lane(pg);
-	u64 from, now, moved_ns = dcm_now_ns();
+	u32 tries = 0;
+	u64 from;
 	int err;
 
 	for (;;) {
 		from = *gfn;
 		err = dcm_sync(l->core, gfn, end, how, until_ns);
-		now = dcm_now_ns();
 		if (*gfn != from)
-			moved_ns = now;
-		if (err != -EBUSY || now - moved_ns >= BUSY_NS ||
-		    now >= until_ns)
+			tries = 0;
+		if (err != -EBUSY || tries++ == BUSY_TRIES ||
+		    dcm_now_ns() >= until_ns)
 			return err;
 		usleep(BUSY_US);
 	}

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <endian.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "gc_start_world.h"
@@ -178,6 +179,27 @@ static void test_moving_is_waited_for(void **state)
 		assert_int_equal(world.nr_synced, 3);
 		assert_int_equal(world.moving + world.nowhere, 0);
 		assert_false(world.frozen);
+	}
+}
+
+/* START once timed out when its sync had waited for a donor, and a region then moved. */
+static void test_moving_after_a_long_sync(void **state)
+{
+	struct call c;
+
+	(void)state;
+	for (u32 epoch = 1; epoch < 3; epoch++) {
+		stop(true);
+		world.moving = 1;
+		world.nowhere = 1;
+		submit_start(&c, epoch,
+			     epoch & 1 ? 0 : VIRTIO_GC_TRACE_CONCURRENT);
+		wait_syncing();
+		usleep(2100000);
+		stop(false);
+		assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
+		assert_int_equal(ask(VIRTIO_GC_TRACE_ROOTS, epoch),
+				 VIRTIO_GC_OK);
 	}
 }
 
@@ -354,6 +376,8 @@ int main(void)
 						up, down),
 		cmocka_unit_test_setup_teardown(test_moving_is_waited_for, up,
 						down),
+		cmocka_unit_test_setup_teardown(test_moving_after_a_long_sync,
+						up, down),
 		cmocka_unit_test_setup_teardown(test_moving_for_ever, up, down),
 		cmocka_unit_test_setup_teardown(test_guesses, up, down),
 		cmocka_unit_test_setup_teardown(test_bad_start, up, down),
