@@ -58,13 +58,12 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 	struct guest *g = guest_of(lane);
 
 	(void)frame;
-	(void)hide; /* without ops->hide nothing is */
 	(void)keep;
 	for (u32 i = 0; i < 1u << order; i++) {
 		u8 *p = &g->page[gfn + i];
 
 		*p &= (u8) ~(GUEST_WRITABLE | GUEST_HIDDEN);
-		*p |= GUEST_PRESENT;
+		*p |= hide & (1u << i) ? GUEST_HIDDEN : GUEST_PRESENT;
 		if (g->accessed_bits || writable & (1u << i))
 			*p |= GUEST_WRITABLE;
 	}
@@ -235,6 +234,7 @@ struct guest *guest_new(u32 nr_pages, u64 budget_pages, bool accessed_bits)
 		.nr_lanes = 1,
 		.budget_pages = budget_pages,
 		.seed = 1,
+		.dirty_late = accessed_bits,
 		.ops = &ops,
 		.priv = g,
 	};

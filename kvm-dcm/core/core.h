@@ -58,7 +58,8 @@ enum dcm_fault_result {
  * @nr_lanes: lanes, 1 to DCM_LANES_MAX
  * @budget_pages: direct budget, in pages
  * @sparse: the pager adds descriptors chunk by chunk
- * @dirty_late: dirtiness is known only when a page is unmapped
+ * @dirty_late: only when a page is unmapped is it known whether it was written and
+ *	touched, from page tables
  * @waits: the access waits until dcm_fault() returns, as the thread that makes it
  *	calls it
  * @seed: seed of all randomness

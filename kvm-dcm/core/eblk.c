@@ -29,7 +29,9 @@
  *   Proactive buddy in place.
  * - Where a pager can't tell for every page whether it was touched, only pages
  *   of which it can tell are judged (PD_OBSERVED); if that is only the page
- *   that was asked for, nothing is decided.
+ *   that was asked for, nothing is decided. So that it can tell of one more, that page
+ *   stays unmapped when the block is fetched, and when it is re-referenced: a block
+ *   that is never evicted is never fetched.
  * - Pages never written are made in blocks as large as the adjacent one
  *   (dcm_eblk_grow_fresh()); the paper's start at 4 KiB.
  * - With the tunable elastic off every block has the largest size: blocks are

@@ -91,6 +91,25 @@ static void unwatched_or_hidden(struct dcm_lane *lane, u32 gfn, bool hidden)
 }
 
 /*
+ * Choose a page of a block that is mapped again to be left out, so that its next touch
+ * is seen, as one of a fetched block is. Blocks that are re-referenced are not fetched
+ * for long, and one hot page would keep the others. Returns a bit; 0: none.
+ */
+static u16 page_leave_out(struct dcm_lane *lane, u32 head, unsigned int order,
+			  u32 asked, u16 watched)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 i = (u32)dcm_random(lane) & ((1u << order) - 1);
+
+	if (vm->dirty_late || !dcm_tune(vm, DCM_T_elastic) ||
+	    head + i == asked || watched >> i & 1 ||
+	    !dcm_chance(lane, dcm_tune(vm, DCM_T_sample_bp)))
+		return 0;
+	pd_clear(pd_of(vm, head + i), PD_TOUCHED | PD_OBSERVED);
+	return (u16)(1u << i);
+}
+
+/*
  * A fault on a block that is direct but unmapped: map and promote it. Locked on
  * entry, not on return. Dirty pages need no further faults and are mapped writable.
  */
@@ -128,11 +147,13 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 		hide = dcm_reuse_hide(lane, sampled);
 		unwatched_or_hidden(lane, head + ffs_u32(sampled) - 1, hide);
 	}
+	apart = order && dcm_eblk_judge(lane, head, order);
+	if (order && !apart && !hide)
+		hide = page_leave_out(lane, head, order, gfn, sampled);
 	vm->ops->remap(lane, head, order, frame, writable, hide, cancel);
 	if (wb)
 		dcm_wb_unhold(wb);
 	pd_lock(pd);
-	apart = order && dcm_eblk_judge(lane, head, order);
 	if (apart)
 		dcm_eblk_reduce(lane, head, order);
 	dcm_queue_in(lane, head, apart ? 0 : order);

@@ -45,9 +45,9 @@
 	  "takes fewer faults while a program fills its memory, and wastes "   \
 	  "more where it later reads at random")                               \
 	X(sample_bp, "bp", 5000, 0, 10000,                                     \
-	  "user pager: chance that a fetched block leaves one page unmapped "  \
-	  "to learn whether its pages are touched. 0: never learns, blocks "   \
-	  "only grow")                                                         \
+	  "user pager: chance that a block, when it is fetched or mapped "     \
+	  "again, leaves one page unmapped to learn whether its pages are "    \
+	  "touched. 0: never learns, blocks only grow")                        \
 	X(reuse, "pages/s", 150, 0, 1000000,                                   \
 	  "pages hidden a second, at most, so that their next touch is seen: " \
 	  "from this comes what another budget would give. Each costs two "    \

@@ -4,9 +4,9 @@
  *
  * User space can't read the accessed bits of its own page tables, and REDUCE
  * (dcm-tc18, 4.2) needs to know how much of a block was used. So now and then
- * one page of a fetched block, not the one asked for, is not mapped. Its bytes
- * wait in a frame; the first access to it is a cheap fault, which shows that
- * the page is used. One page in sixteen is a fair sample over many blocks, and
+ * one page of a block that is fetched or mapped again, not the one asked for, is not
+ * mapped. Its bytes wait in a frame; the first access to it is a cheap fault, which
+ * shows that the page is used. One page in sixteen is a fair sample over many blocks, and
  * costs at most one fault a block.
  *
  * The pages are in a hash table with buckets of one cache line, hashed by 64 KiB, so

@@ -342,6 +342,50 @@ static void test_sample(void **state)
 	end(fb);
 }
 
+/*
+ * A block of a pager that can't see touches is re-referenced again and again, and never
+ * fetched: @used pages of it are touched each time. Returns its size in the end.
+ */
+static u32 size_if_kept(u32 used)
+{
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
+	u32 i, n, round;
+
+	cfg.touched_bits = false;
+	fb = world(cfg);
+	tune(fb, "largest_block", 65536);
+	tune(fb, "elastic", 0);
+	for (i = 0; i < 16; i++)
+		put(fb, i);
+	push_out(fb, 0, 16);
+	tune(fb, "elastic", 1);
+	get(fb, 0);
+	assert_int_equal(pages_of(fb, 0), 16);
+	tune(fb, "sample_bp", 10000);
+	tune(fb, "proactive_share", 0);
+	tune(fb, "inactive_share", 3000);
+	for (round = 0; round < 20; round++) {
+		for (n = 0; n < 1500 && state_of(fb, 0) != DCM_INACTIVE; n++)
+			put(fb, FLOOD_AT + n);
+		assert_int_equal(state_of(fb, 0), DCM_INACTIVE);
+		for (i = 0; i < used; i++)
+			get(fb, i);
+	}
+	n = pages_of(fb, 0);
+	fb_fsck(fb, false);
+	end(fb);
+	return n;
+}
+
+/* Only blocks that were fetched were sampled. */
+static void test_hot_page_keeps_cold_ones_unsampled(void **state)
+{
+	(void)state;
+	assert_int_equal(size_if_kept(1), 1);
+	assert_int_equal(size_if_kept(16), 16);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -355,6 +399,7 @@ int main(void)
 		cmocka_unit_test(test_hot_page_keeps_cold_ones),
 		cmocka_unit_test(test_ends),
 		cmocka_unit_test(test_sample),
+		cmocka_unit_test(test_hot_page_keeps_cold_ones_unsampled),
 	};
 
 	return cmocka_run_group_tests_name("core_block", tests, NULL, NULL);
