@@ -186,6 +186,23 @@ static void test_elastic_off(void **state)
 	}
 }
 
+/* A world in which the first @nr pages are out, in blocks of sixteen. */
+static struct fake_backend *blocks_out(struct fb_config cfg, u32 nr)
+{
+	struct fake_backend *fb = world(cfg);
+	u32 i;
+
+	tune(fb, "largest_block", 65536);
+	tune(fb, "elastic", 0);
+	for (i = 0; i < nr; i++)
+		put(fb, i);
+	push_out(fb, 0, nr);
+	for (i = 0; i < nr; i++)
+		assert_int_equal(pages_of(fb, i), 16);
+	tune(fb, "elastic", 1);
+	return fb;
+}
+
 /* A block of sixteen pages, the first @touch of them used. */
 static struct fake_backend *block_used(u32 touch)
 {
@@ -194,14 +211,7 @@ static struct fake_backend *block_used(u32 touch)
 	u32 i;
 
 	cfg.budget = 512;
-	fb = world(cfg);
-	tune(fb, "largest_block", 65536);
-	tune(fb, "elastic", 0);
-	for (i = 0; i < 16; i++)
-		put(fb, i);
-	push_out(fb, 0, 16);
-	assert_int_equal(pages_of(fb, 0), 16);
-	tune(fb, "elastic", 1);
+	fb = blocks_out(cfg, 16);
 	for (i = 0; i < touch; i++)
 		get(fb, i);
 	assert_true(fb_present(fb, 15));
@@ -313,13 +323,7 @@ static void test_sample(void **state)
 	(void)state;
 	cfg.touched_bits = false;
 	cfg.budget = 160;
-	fb = world(cfg);
-	tune(fb, "largest_block", 65536);
-	tune(fb, "elastic", 0);
-	for (i = 0; i < 160; i++)
-		put(fb, i);
-	push_out(fb, 0, 160);
-	tune(fb, "elastic", 1);
+	fb = blocks_out(cfg, 160);
 	tune(fb, "sample_bp", 10000);
 	/*
 	 * One page of each block only: prefetches prove useless. That is looked
@@ -353,13 +357,7 @@ static u32 size_if_kept(u32 used)
 	u32 i, n, round;
 
 	cfg.touched_bits = false;
-	fb = world(cfg);
-	tune(fb, "largest_block", 65536);
-	tune(fb, "elastic", 0);
-	for (i = 0; i < 16; i++)
-		put(fb, i);
-	push_out(fb, 0, 16);
-	tune(fb, "elastic", 1);
+	fb = blocks_out(cfg, 16);
 	get(fb, 0);
 	assert_int_equal(pages_of(fb, 0), 16);
 	tune(fb, "sample_bp", 10000);
