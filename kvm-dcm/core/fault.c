@@ -99,10 +99,12 @@ static u16 page_leave_out(struct dcm_lane *lane, u32 head, unsigned int order,
 			  u32 asked, u16 watched)
 {
 	struct dcm_vm *vm = lane->vm;
-	u32 i = (u32)dcm_random(lane) & ((1u << order) - 1);
+	u32 i;
 
-	if (vm->dirty_late || !dcm_tune(vm, DCM_T_elastic) ||
-	    head + i == asked || watched >> i & 1 ||
+	if (vm->dirty_late || !dcm_tune(vm, DCM_T_elastic))
+		return 0;
+	i = (u32)dcm_random(lane) & ((1u << order) - 1);
+	if (head + i == asked || watched >> i & 1 ||
 	    !dcm_chance(lane, dcm_tune(vm, DCM_T_sample_bp)))
 		return 0;
 	pd_clear(pd_of(vm, head + i), PD_TOUCHED | PD_OBSERVED);

@@ -206,8 +206,8 @@ void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
 			dcm_frame_put(l, frame, false);
 			return;
 		}
-		/* Copy the pages that were not moved. */
 	}
+	/* Copy the pages that were not moved. */
 	dcm_pages_copy_in(pg, va, src, mask & (u16)~writable, DCM_UFFD_WP,
 			  &done);
 	dcm_pages_copy_in(pg, va, src, mask & writable, 0, &done);
