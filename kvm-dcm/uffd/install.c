@@ -161,26 +161,6 @@ static bool frame_page_hide(struct dcm_pg_lane *l, u32 gfn, const char *src,
 	return false;
 }
 
-/* Move the pages under @mask from a frame to guest memory. Returns those not moved. */
-static u16 pages_move_in(struct dcm_pager *pg, u64 va, const char *src,
-			 u16 mask)
-{
-	unsigned int i = 0, n;
-	u16 left = mask;
-	int err = 0;
-
-	for (; !err && dcm_mask_next_run(mask, &i, &n); i += n) {
-		u64 at = (u64)i << DCM_PAGE_SHIFT, moved = 0;
-
-		err = dcm_uffd_move(&pg->uffd, va + at, (u64)src + at,
-				    (u64)n << DCM_PAGE_SHIFT, true, &moved);
-		if (err)
-			n = (unsigned int)(moved >> DCM_PAGE_SHIFT);
-		left &= (u16) ~(((1u << n) - 1) << i);
-	}
-	return left;
-}
-
 void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
 		  u16 writable, u16 hide, bool keep)
 {
@@ -189,7 +169,7 @@ void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
 	u64 va = dcm_guest_va(&pg->guest, gfn);
 	u16 mask = dcm_guest_mask(&pg->guest, gfn, order);
 	char *src = dcm_frame_addr(&pg->frames, frame);
-	u16 done = 0;
+	u16 done = 0, moved = 0;
 
 	dcm_guest_small(&pg->guest, gfn);
 	hide &= mask;
@@ -201,7 +181,8 @@ void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
 		hide = 0;
 	if (!keep && pg->uffd.move &&
 	    ((mask & writable) | hide) == page_mask(order)) {
-		mask = pages_move_in(pg, va, src, mask);
+		dcm_pages_move(pg, va, (u64)src, mask, true, &moved);
+		mask &= (u16)~moved;
 		if (!mask && !hide) {
 			dcm_frame_put(l, frame, false);
 			return;

@@ -80,6 +80,23 @@ int dcm_pages_copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 	return 0;
 }
 
+int dcm_pages_move(struct dcm_pager *pg, u64 to, u64 from, u16 mask, bool wake,
+		   u16 *moved)
+{
+	unsigned int i = 0, n;
+	int err = 0;
+	u64 bytes;
+
+	for (; !err && dcm_mask_next_run(mask, &i, &n); i += n) {
+		u64 off = (u64)i * DCM_PAGE_SIZE;
+
+		err = dcm_uffd_move(&pg->uffd, to + off, from + off,
+				    n * DCM_PAGE_SIZE, wake, &bytes);
+		*moved |= (u16)(((1u << (bytes >> DCM_PAGE_SHIFT)) - 1) << i);
+	}
+	return err;
+}
+
 /* Move the bytes of hidden pages from their own frames to the block's frame. */
 void dcm_pages_collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
 			   char *dst)

@@ -45,6 +45,19 @@ int dcm_pages_copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 		      unsigned int mode, u16 *done);
 
 /**
+ * dcm_pages_move() - move the pages under @mask, to or from a frame
+ * @to: where the block's first page goes; the pages have no memory there
+ * @from: where it is
+ * @wake: wake the accesses that wait for the pages
+ * @moved: pages that were moved are added here
+ *
+ * Return: 0, or a negative errno as dcm_uffd_move() at the first page that can't be
+ * moved.
+ */
+int dcm_pages_move(struct dcm_pager *pg, u64 to, u64 from, u16 mask, bool wake,
+		   u16 *moved);
+
+/**
  * dcm_pages_collect_hidden() - free the frames of hidden pages, as their block leaves
  * @gfn: head of the block
  * @hidden: the pages that were left unmapped (sample.c)

@@ -69,21 +69,15 @@ static int block_unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v,
 			    u16 mask)
 {
 	struct dcm_pager *pg = l->pg;
-	u64 va = dcm_guest_va(&pg->guest, v->gfn), bytes;
+	u64 va = dcm_guest_va(&pg->guest, v->gfn);
 	bool full = false;
 	u32 frame = dcm_frame_get(pg, v->order, &full);
 	char *dst = dcm_frame_addr(&pg->frames, frame);
-	unsigned int i = 0, n;
 	u16 moved = 0;
+	int err;
 
-	for (; dcm_mask_next_run(mask, &i, &n); i += n) {
-		u64 off = (u64)i * DCM_PAGE_SIZE;
-		int err = dcm_uffd_move(&pg->uffd, (u64)dst + off, va + off,
-					n * DCM_PAGE_SIZE, false, &bytes);
-
-		moved |= (u16)(((1u << (bytes >> DCM_PAGE_SHIFT)) - 1) << i);
-		if (!err)
-			continue;
+	err = dcm_pages_move(pg, (u64)dst, va, mask, false, &moved);
+	if (err) {
 		moved &= (u16)~dcm_sample_mask(pg, v->gfn, 1u << v->order);
 		pages_move_back(l, va, dst, moved, v->dirty);
 		dcm_frame_put(l, frame, true);
