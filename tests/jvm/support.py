@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -181,20 +182,36 @@ class Jvm:
         return done
 
     def run_while_workers_die(
-        self, runtime: Path, donors: list[Donor], most: int, pause_s: float, *args: str | Path
+        self,
+        runtime: Path,
+        donors: list[Donor],
+        most: int,
+        pause_s: float,
+        *args: str | Path,
+        after: str = "",
     ) -> tuple[int, str]:
-        """Run java to its end, and kill its GC workers meanwhile: how many, and what it said."""
+        """Run java to its end, and kill its GC workers meanwhile: how many, and what it said.
+
+        They are killed only while the last line that it has said has `after` in it.
+        """
         killed = 0
+        lines = [""]
         with subprocess.Popen(
             self.command(*args), env=self.environment(runtime), stdout=subprocess.PIPE, text=True
         ) as program:
+            assert program.stdout is not None
+            reader = threading.Thread(target=lines.extend, args=(program.stdout,))
+            reader.start()
             try:
                 while program.poll() is None and killed < most:
-                    killed += sum(donor.kill_gc_workers() for donor in donors)
+                    if re.search(after, lines[-1]):
+                        killed += sum(donor.kill_gc_workers() for donor in donors)
                     time.sleep(pause_s)
-                said, _ = program.communicate(timeout=LIMIT_S)
+                program.wait(timeout=LIMIT_S)
             finally:
                 program.kill()
+                reader.join()
+        said = "".join(lines)
         assert program.returncode == 0, said
         return killed, said
 

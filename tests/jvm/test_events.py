@@ -24,14 +24,14 @@ from tests.jvm.test_check import CHECK
 from tests.jvm.test_check import CHECKED as FULL_CHECKED
 from tests.jvm.test_cycle import CHECK as CYCLE_CHECK
 from tests.jvm.test_cycle import CHECKED as CYCLE_CHECKED
-from tests.jvm.test_mark import BY_ITSELF, MARK
+from tests.jvm.test_mark import BY_ITSELF, CYCLE_BEGINS, MARK
 
 EVENTS = ("jdk.DonorTrace", "jdk.DonorCommand")
 MARKED = re.compile(
     r"Donors have marked (\d+) objects, (\d+) MiB, in (\d+) regions; "
     r"(\d+) roots in (\d+) turns, .*; ([0-9.]+)ms, of which ([0-9.]+)ms to merge"
 )
-BEGUN = re.compile(r"GC\((\d+)\) Concurrent Mark Cycle$")
+BEGUN = re.compile(rf"GC\((\d+)\) {CYCLE_BEGINS}")
 MIB = 1 << 20
 
 
@@ -199,7 +199,9 @@ def test_recordings_while_workers_die(jvm: Jvm, own_donors: list[Donor], short_t
     path = short_tmp / "donors.jfr"
     flags = [*on_donors(config, "G1", "gc", "gc+donor"), *MARK, recording(path, *EVENTS)]
     program = ("Kinds", "15", "9", "late")
-    killed, said = jvm.run_while_workers_die(short_tmp, own_donors, 12, 0.02, *flags, *program)
+    killed, said = jvm.run_while_workers_die(
+        short_tmp, own_donors, 12, 0.005, *flags, *program, after=CYCLE_BEGINS
+    )
     assert killed and re.search(r"^ok 15$", said, re.M), said
     traces = recorded(path, "jdk.DonorTrace")
     good = [trace["gcId"] for trace in traces if trace["succeeded"]]

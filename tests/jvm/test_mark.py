@@ -32,6 +32,7 @@ MARKED = re.compile(
     r"GC\(\d+\) Donors have marked (\d+) objects, \d+ MiB, in \d+ regions; (\d+) roots"
 )
 BY_ITSELF = "G1 marks by itself: "
+CYCLE_BEGINS = r"Concurrent Mark Cycle$"
 CYCLE = re.compile(r"Concurrent Mark Cycle [0-9.]+ms$", re.M)
 CHURN = ("Churn", "110", "300000", "11", "2", "6")
 
@@ -116,7 +117,9 @@ def test_workers_that_are_killed(jvm: Jvm, own_donors: list[Donor], short_tmp: P
     config = configure(short_tmp, own_donors, "shm")
     flags = [*on_donors(config, "G1", "gc", "gc+donor"), *MARK, DIAGNOSE, "-XX:+VerifyDuringGC"]
     program = ("Kinds", "15", "9", "late")
-    killed, said = jvm.run_while_workers_die(short_tmp, own_donors, 12, 0.02, *flags, *program)
+    killed, said = jvm.run_while_workers_die(
+        short_tmp, own_donors, 12, 0.005, *flags, *program, after=CYCLE_BEGINS
+    )
     assert re.search(r"^ok 15$", said, re.M), said
     assert killed and marked(said) and BY_ITSELF in said, said
 
