@@ -192,10 +192,11 @@ class Jvm:
     ) -> tuple[int, str]:
         """Run java to its end, and kill its GC workers meanwhile: how many, and what it said.
 
-        They are killed only while the last line that it has said has `after` in it.
+        They are killed only while the last line that it has said matches `after`.
         """
         killed = 0
         lines = [""]
+        until = time.monotonic() + LIMIT_S
         with subprocess.Popen(
             self.command(*args), env=self.environment(runtime), stdout=subprocess.PIPE, text=True
         ) as program:
@@ -203,7 +204,7 @@ class Jvm:
             reader = threading.Thread(target=lines.extend, args=(program.stdout,))
             reader.start()
             try:
-                while program.poll() is None and killed < most:
+                while program.poll() is None and killed < most and time.monotonic() < until:
                     if re.search(after, lines[-1]):
                         killed += sum(donor.kill_gc_workers() for donor in donors)
                     time.sleep(pause_s)
