@@ -42,7 +42,9 @@
 
 #include "client_int.h"
 
+/* A donor is silent to strangers, and closes. So does one that ends meanwhile. */
 #define REFUSED ": the key or the tenant is not one it knows"
+#define CUT ": it has ended, or no longer knows the key"
 
 void client_donor_init(struct client_donor *d)
 {
@@ -132,11 +134,14 @@ static void donor_refused(struct client_donor *d, u64 now)
 static void donor_down(struct client_donor *d, u64 now)
 {
 	bool was_up = d->st == SESSION_UP;
-	bool auth = d->conn.auth;
+	bool known = d->session; /* it accepted our key before */
+	bool auth = d->conn.auth && !known;
 
 	if (d->conn.why[0])
 		snprintf(d->why, sizeof(d->why), "%.110s%s", d->conn.why,
-			 auth ? REFUSED : "");
+			 !d->conn.auth ? "" :
+			 known	       ? CUT :
+					 REFUSED);
 	donor_refused(d, now);
 	/* once HELLO was sent the donor may count this connection as a sign of life */
 	if (d->session && (was_up || d->st == SESSION_HELLO) && !d->conn.broken)

@@ -6,13 +6,17 @@
  * after the host's patience. A pause that is shorter loses nothing; the time in which a host
  * itself was stopped does not count.
  */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "two.h"
 #include "../framework/thread.h"
@@ -144,6 +148,55 @@ static void test_orphans_wait_for_room(void **state)
 	assert_int_equal(status(&h, 0).slabs, 5);
 	assert_int_equal(get(&h, &h.losts), 1);
 	host_stop(&h);
+	donor_end(&d);
+}
+
+/* Close each connection after its first bytes, as a donor that ends meanwhile. */
+static void *handshakes_cut(void *arg)
+{
+	int fd, sock = *(int *)arg;
+	char buf[256];
+
+	while ((fd = accept(sock, NULL, NULL)) >= 0) {
+		if (read(fd, buf, sizeof(buf)) < 0)
+			perror("read");
+		close(fd);
+	}
+	return NULL;
+}
+
+static void
+test_a_donor_that_ends_in_a_handshake_is_not_a_wrong_key(void **state)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	struct host h = { 0 };
+	struct donor d;
+	char path[100], address[108];
+	pthread_t thread;
+	int sock;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/cut.sock", host_dir);
+	snprintf(address, sizeof(address), "unix:%s", path);
+	donor_start(&d, path, -1, host_keys, donor_small);
+	host_donor(&h, "cut", address);
+	host_start(&h);
+	want(&h, 0, 1);
+	WAIT(get(&h, &h.attached) == 1);
+	donor_signal(&d, SIGKILL);
+	unlink(path);
+	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", path);
+	sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(sock, (struct sockaddr *)&sun, sizeof(sun)), 0);
+	assert_int_equal(listen(sock, 8), 0);
+	assert_int_equal(pthread_create(&thread, NULL, handshakes_cut, &sock),
+			 0);
+	WAIT(strstr(status(&h, 0).why, "no longer knows the key"));
+	assert_int_equal(logged(&h, "compare our key file"), 0);
+	host_stop(&h);
+	shutdown(sock, SHUT_RDWR);
+	pthread_join(thread, NULL);
+	close(sock);
 	donor_end(&d);
 }
 
@@ -467,6 +520,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_killed_tcp),
 		cmocka_unit_test(test_killed_shm),
 		cmocka_unit_test(test_orphans_wait_for_room),
+		cmocka_unit_test(
+			test_a_donor_that_ends_in_a_handshake_is_not_a_wrong_key),
 		cmocka_unit_test(test_restarted),
 		cmocka_unit_test(test_stopped_short),
 		cmocka_unit_test(test_stopped_long),
