@@ -68,7 +68,8 @@ help:
 	@echo 'make packages   Debian packages, for Debian 13, into build/packages/'
 	@echo 'make clean      remove build/'
 	@echo
-	@echo 'stages of make test and make test-all; QUICK=1 leaves out what make test does:'
+	@echo 'stages of make test and make test-all; QUICK=1 leaves out what make test leaves out,'
+	@echo 'K=NAME runs only tests of that name (pytest -k), in stages of Python:'
 	@echo '  make check         style, static checks, both compilers'
 	@echo '  make kernel-check  build kvm-dcm.ko for Debian 13 and the newest kernel'
 	@echo '  make unit          unit tests under sanitizers'
@@ -84,14 +85,14 @@ help:
 	@echo '  make test-page     the operator'"'"'s page in a browser'
 	@echo '  make test-guest    a stock guest on donor memory'
 	@echo '  make test-faults   what can go wrong, done to hosts, donors and networks; 15 minutes'
-	@echo '  make test-kernel   K=name  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
+	@echo '  make test-kernel   the kernel module, its daemon, RDMA and guests under KVM, in a VM'
 	@echo '  make test-libvirt  domains of a stock libvirt on donor memory, in that VM'
 	@echo '  make test-qemu     QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
 	@echo '  make test-jvm      OpenJDK with its heap on donors; builds its libjvm first, an hour'
 	@echo '  make packages      build the Debian packages'
 	@echo 'of make test-all only:'
 	@echo '  make test-packages  the packages installed, used, upgraded, removed'
-	@echo '  make test-kernel-debug  K=name  that of dcmfs under KASAN, lockdep and kmemleak; KUnit'
+	@echo '  make test-kernel-debug  that of dcmfs under KASAN, lockdep and kmemleak; KUnit'
 	@echo '  make test-qemu-debug  the driver of virtio-gc under KASAN, lockdep and kmemleak'
 	@echo
 	@echo 'make vm-shell   a shell in that VM'
@@ -99,9 +100,11 @@ help:
 # ---- checks and tests ----
 
 # QUICK=1 leaves out what is marked slow, as `make test` does; docs/testing.md says what that is.
+# K= chooses pytest's tests by name, as its -k does, which counts only once.
 QUICK ?=
+K ?=
 SECONDS ?= $(if $(QUICK),20,60)
-CHOSEN = $(if $(QUICK),-m 'not slow')
+CHOSEN = $(if $(QUICK),-m 'not slow') $(if $(K),-k '$(K)')
 
 check: deps-lint deps-kernel
 	@scripts/check
@@ -128,7 +131,7 @@ test-gc: deps-test deps-pager programs
 	@scripts/check-gc-spec
 	@+$(MAKE) -j$(NPROC) -C tests/gc check
 	@+$(MAKE) -C tests/pager all
-	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k test_gc $(CHOSEN)
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager $(CHOSEN) -k 'test_gc$(if $(K), and ($(K)))'
 
 test-donor: deps-test programs
 	@$(PYTEST) tests/donor $(CHOSEN)
@@ -147,7 +150,7 @@ test-client: deps-test programs
 
 test-pager: deps-test deps-pager programs
 	@+$(MAKE) -C tests/pager all
-	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k 'not test_gc' $(CHOSEN)
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager $(CHOSEN) -k 'not test_gc$(if $(K), and ($(K)))'
 
 test-dcmctl: deps-test programs
 	@$(PYTEST) tests/dcmctl tests/framework $(CHOSEN)
@@ -165,16 +168,14 @@ test-faults: deps-test deps-pager programs $(if $(QUICK),,deps-vm kernel-check)
 	@+$(MAKE) -C tests/faults all
 	@BUILD=$(BUILD) tests/faults/run $(if $(QUICK),--quick) $(addprefix --only ,$(ONLY))
 
-# In a VM whose kernel loads modules and has KVM; needs neither of this host. K= chooses by name,
-# as pytest's -k does.
-K ?=
+# In a VM whose kernel loads modules and has KVM; needs neither of this host.
 test-kernel: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@scripts/kernel-check 6.12 && scripts/kernel-check jitter
 	@+$(MAKE) -C tests/pager all
 	@+$(MAKE) -C tests/vm all
-	@$(PYTEST) -v tests/vm $(CHOSEN) $(if $(K),-k '$(K)') \
+	@$(PYTEST) -v tests/vm $(CHOSEN) \
 		$(patsubst %,--ignore=tests/vm/test_%.py,libvirt packages walk)
 
 # Those of dcmfs, of dcm-hostd over RDMA, of copies, and of heaps whose donors go, under KASAN,
