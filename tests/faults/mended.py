@@ -8,6 +8,7 @@ import os
 import re
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 
@@ -93,6 +94,10 @@ def late_write(place: Place) -> list[Cell]:
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
         )  # fmt: skip
         stack.callback(program.kill)
+        # its reads wait while the relay holds a connection: it may never say the next line
+        limit = threading.Timer(120, program.kill)
+        limit.start()
+        stack.callback(limit.cancel)
 
         def step(name: str, go: bool = True) -> None:
             assert program.stdout is not None and program.stdin is not None
@@ -100,7 +105,7 @@ def late_write(place: Place) -> list[Cell]:
                 program.stdin.write("\n")
             if (line := program.stdout.readline()) != f"{name}\n":
                 assert program.stderr is not None
-                raise CannotRun(line + program.stderr.read()[-300:])
+                raise CannotRun(f"not {name}: {line}{program.stderr.read()[-300:]}")
 
         step("first", go=False)
         relay.hold()
