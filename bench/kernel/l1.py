@@ -12,7 +12,7 @@ import collections
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,7 @@ MOUNT = "/mnt/dcm"
 FILE = f"{MOUNT}/ram"
 GROUP = "/sys/fs/cgroup/bench"
 MIB = 1 << 20
+SIZE, LIMIT = 64, 32  # MiB of most rows: of memory, and of it direct
 STATS = "/sys/kernel/debug/kvm-dcm/*/stats"
 
 
@@ -270,3 +271,10 @@ def swap(swaps: Swaps, name: str, limit: int) -> Iterator[Swap]:
         yield Swap(bed, name)
     finally:
         bed.must(f"rmdir {GROUP}; swapoff {device}", 300)
+
+
+def side(swaps: Swaps, name: str, size: int, limit: int) -> AbstractContextManager[Side]:
+    """That side, with `limit` bytes of memory; `size` in MiB is the file's on dcmfs."""
+    if name == "dcmfs":
+        return dcmfs(swaps.bed, size, limit)
+    return swap(swaps, name, limit)
