@@ -44,24 +44,17 @@ static bool block_is_pinned(const struct dcm_guest *g, u32 gfn,
 	return false;
 }
 
-/* A page of the block is pinned: move back what was moved. */
+/* A page of the block is pinned: map again what was moved. */
 static void pages_move_back(struct dcm_pg_lane *l, u64 va, char *src, u16 moved,
-		      u16 dirty)
+			    u16 dirty)
 {
 	struct dcm_pager *pg = l->pg;
-	unsigned int i = 0, n;
-	u64 bytes;
-	u16 done = 0;
+	u16 done = 0, back = 0;
 
 	dcm_pages_copy_in(pg, va, src, moved & (u16)~dirty, DCM_UFFD_WP, &done);
-	for (moved &= dirty; dcm_mask_next_run(moved, &i, &n); i += n) {
-		u64 off = (u64)i * DCM_PAGE_SIZE, len = n * DCM_PAGE_SIZE;
-
-		if (dcm_uffd_move(&pg->uffd, va + off, (u64)src + off, len,
-				  true, &bytes))
-			dcm_uffd_copy(&pg->uffd, va + off + bytes,
-				      src + off + bytes, len - bytes, 0);
-	}
+	moved &= dirty;
+	dcm_pages_move(pg, va, (u64)src, moved, true, &back);
+	dcm_pages_copy_in(pg, va, src, moved & (u16)~back, 0, &done);
 }
 
 /* Move the block's pages under @mask to an empty frame. */
