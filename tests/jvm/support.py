@@ -237,6 +237,16 @@ def pagers(runtime: Path) -> list[Pager]:
     return [Pager(path) for path in (runtime / "run" / "vm").glob("*.sock")]
 
 
+def copies_wait(runtime: Path) -> None:
+    """Return when each page of the heap has its copies: a donor that was late has none of some."""
+    (pager,) = pagers(runtime)
+    until = time.monotonic() + LIMIT_S / 2
+    while (status := pager.status())["exposed_bytes"] or status["filling"]:
+        assert time.monotonic() < until, status
+        time.sleep(0.05)
+
+
+
 def lying(liar: Path, lie: str) -> dict[str, str]:
     """The environment in which a JVM's donors tell this lie."""
     return {

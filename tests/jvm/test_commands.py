@@ -7,6 +7,7 @@ import os
 import re
 import select
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from tests.framework.donor import Donor
 from tests.framework.paths import TOP
 from tests.jvm.conftest import three_donors
-from tests.jvm.support import Jvm, configure, lying, on_donors
+from tests.jvm.support import LIMIT_S, Jvm, configure, copies_wait, lying, on_donors
 from tests.jvm.test_compact import COMPACT
 from tests.jvm.test_mark import VERIFY
 from tests.jvm.test_rebuild import REBUILD
@@ -110,7 +111,9 @@ def run_stopped(
     ):
         try:
             times = 0
+            until = time.monotonic() + LIMIT_S / 2
             while running.poll() is None:
+                assert time.monotonic() < until, log.read_text()
                 if select.select([ask], [], [], 0.1)[0]:
                     ask.read(1)
                     then(times)
@@ -150,6 +153,7 @@ def test_a_donor_is_killed(
 
         def kill(times: int) -> None:
             if times == 1:
+                copies_wait(short_tmp)
                 donors[1].kill()
 
         said = run_stopped(jvm, short_tmp, liar, case, config, kill)

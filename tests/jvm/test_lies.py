@@ -14,7 +14,16 @@ import pytest
 
 from tests.framework.donor import Donor
 from tests.jvm.conftest import three_donors
-from tests.jvm.support import LIMIT_S, Asked, Jvm, configure, lying, on_donors, recorded
+from tests.jvm.support import (
+    LIMIT_S,
+    Asked,
+    Jvm,
+    configure,
+    copies_wait,
+    lying,
+    on_donors,
+    recorded,
+)
 from tests.jvm.test_cycle import CHECK, CHECKED
 from tests.jvm.test_events import recording
 from tests.jvm.test_mark import BY_ITSELF, DIAGNOSE, MARK, VERIFY, marked
@@ -133,6 +142,7 @@ def test_a_donor_that_is_killed(jvm: Jvm, short_tmp: Path, after_s: float) -> No
                     time.sleep(0.01)
                 time.sleep(after_s)
                 assert program.poll() is None
+                copies_wait(short_tmp)
                 os.kill(donors[1].pid, signal.SIGKILL)
                 said, _ = program.communicate(timeout=LIMIT_S)
             finally:
