@@ -75,6 +75,7 @@ class Donor:
         self.store: Store | None = None  # systemd's descriptor store
         self.listen_pid = "-"  # LISTEN_PID for the daemon; "-": its own process id
         self.process: subprocess.Popen[bytes] | None = None
+        self.killed_workers = set[int]()
         self.sections: dict[str, dict[str, str | int]] = {
             "donor": {
                 "listen": "127.0.0.1:0",
@@ -200,12 +201,16 @@ class Donor:
         return found
 
     def kill_gc_workers(self) -> int:
-        """Send SIGKILL to all GC workers that it has now: how many."""
+        """Send SIGKILL to all GC workers that it has now: how many.
+
+        One that was killed before and has not ended yet, as on a busy machine, counts once.
+        """
         killed = 0
-        for pid in self.gc_workers():
+        for pid in set(self.gc_workers()) - self.killed_workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
+            self.killed_workers.add(pid)
         return killed
 
     def signal(self, number: signal.Signals) -> None:
