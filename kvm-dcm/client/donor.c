@@ -134,14 +134,15 @@ static void donor_refused(struct client_donor *d, u64 now)
 static void donor_down(struct client_donor *d, u64 now)
 {
 	bool was_up = d->st == SESSION_UP;
-	bool known = d->session; /* it accepted our key before */
-	bool auth = d->conn.auth && !known;
+	/* a donor that gave us a session has accepted our key */
+	bool auth = d->conn.auth && !d->session;
+	const char *cause = "";
 
+	if (d->conn.auth)
+		cause = auth ? REFUSED : CUT;
 	if (d->conn.why[0])
 		snprintf(d->why, sizeof(d->why), "%.110s%s", d->conn.why,
-			 !d->conn.auth ? "" :
-			 known	       ? CUT :
-					 REFUSED);
+			 cause);
 	donor_refused(d, now);
 	/* once HELLO was sent the donor may count this connection as a sign of life */
 	if (d->session && (was_up || d->st == SESSION_HELLO) && !d->conn.broken)
