@@ -98,23 +98,32 @@ static void test_killed_shm(void **state)
 	two_end(&t);
 }
 
+/* A donor listens at @path alone, and lends a host @nr slabs. */
+static void only_start(struct host *h, struct donor *d, const char *path,
+		       u32 nr)
+{
+	char address[108];
+
+	snprintf(address, sizeof(address), "unix:%s", path);
+	donor_start(d, path, -1, host_keys, donor_small);
+	host_donor(h, "only", address);
+	host_start(h);
+	want(h, 0, nr);
+	WAIT(get(h, &h->attached) == nr);
+}
+
 /* A donor dies, no other has room: its slabs stay in use; then it is replaced. */
 static void test_orphans_wait_for_room(void **state)
 {
 	struct dcm_client_donor_status st;
 	struct host h = { .other = true };
 	struct donor d;
-	char path[100], address[108];
+	char path[100];
 	u32 e;
 
 	(void)state;
 	snprintf(path, sizeof(path), "%s/only.sock", host_dir);
-	snprintf(address, sizeof(address), "unix:%s", path);
-	donor_start(&d, path, -1, host_keys, donor_small);
-	host_donor(&h, "only", address);
-	host_start(&h);
-	want(&h, 0, 6);
-	WAIT(get(&h, &h.attached) == 6);
+	only_start(&h, &d, path, 6);
 	for (e = 0; e < 6; e++)
 		write_extent(&h, e, 1);
 	donor_signal(&d, SIGKILL);
@@ -171,18 +180,13 @@ test_a_donor_that_ends_in_a_handshake_is_not_a_wrong_key(void **state)
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	struct host h = { 0 };
 	struct donor d;
-	char path[100], address[108];
+	char path[100];
 	pthread_t thread;
 	int sock;
 
 	(void)state;
 	snprintf(path, sizeof(path), "%s/cut.sock", host_dir);
-	snprintf(address, sizeof(address), "unix:%s", path);
-	donor_start(&d, path, -1, host_keys, donor_small);
-	host_donor(&h, "cut", address);
-	host_start(&h);
-	want(&h, 0, 1);
-	WAIT(get(&h, &h.attached) == 1);
+	only_start(&h, &d, path, 1);
 	donor_signal(&d, SIGKILL);
 	unlink(path);
 	snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", path);
