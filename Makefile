@@ -100,11 +100,13 @@ help:
 # ---- checks and tests ----
 
 # QUICK=1 leaves out what is marked slow, as `make test` does; docs/testing.md says what that is.
-# K= chooses pytest's tests by name, as its -k does, which counts only once.
+# K= chooses pytest's tests by name, as its -k does. Only the last -k counts.
 QUICK ?=
 K ?=
+NAMED = $(if $(K),-k '$(K)')
+AND_NAMED = $(if $(K), and ($(K)))
 SECONDS ?= $(if $(QUICK),20,60)
-CHOSEN = $(if $(QUICK),-m 'not slow') $(if $(K),-k '$(K)')
+CHOSEN = $(if $(QUICK),-m 'not slow') $(NAMED)
 
 check: deps-lint deps-kernel
 	@scripts/check
@@ -131,7 +133,7 @@ test-gc: deps-test deps-pager programs
 	@scripts/check-gc-spec
 	@+$(MAKE) -j$(NPROC) -C tests/gc check
 	@+$(MAKE) -C tests/pager all
-	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager $(CHOSEN) -k 'test_gc$(if $(K), and ($(K)))'
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager $(CHOSEN) -k 'test_gc$(AND_NAMED)'
 
 test-donor: deps-test programs
 	@$(PYTEST) tests/donor $(CHOSEN)
@@ -150,7 +152,7 @@ test-client: deps-test programs
 
 test-pager: deps-test deps-pager programs
 	@+$(MAKE) -C tests/pager all
-	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager $(CHOSEN) -k 'not test_gc$(if $(K), and ($(K)))'
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager $(CHOSEN) -k 'not test_gc$(AND_NAMED)'
 
 test-dcmctl: deps-test programs
 	@$(PYTEST) tests/dcmctl tests/framework $(CHOSEN)
@@ -189,7 +191,7 @@ test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 	@+$(MAKE) -C tests/vm all
 	@kernel=$$(scripts/debug-kernel) && \
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) -v --timeout 1800 tests/vm \
-		-k '($(DEBUGGED))$(if $(K), and ($(K)))'
+		-k '($(DEBUGGED))$(AND_NAMED)'
 
 # Discovery in etcd, metrics, alerts and dashboards; no VM.
 test-ops: deps-ops programs
@@ -215,7 +217,7 @@ test-packages: deps-test deps-demo deps-packages programs
 	@scripts/vm-image >/dev/null
 	@scripts/package-image >/dev/null
 	@+$(MAKE) -C tests/vm all
-	@$(PYTEST) -s tests/vm/test_packages.py tests/vm/test_walk.py
+	@$(PYTEST) -s tests/vm/test_packages.py tests/vm/test_walk.py $(NAMED)
 
 # VMs of a stock libvirt, in that VM.
 test-libvirt: deps-test deps-demo deps-vm programs
@@ -239,7 +241,7 @@ test-qemu-debug: deps-test deps-qemu deps-debug-kernel programs
 	@scripts/qemu-build >/dev/null
 	@scripts/vm-image >/dev/null
 	@kernel=$$(scripts/debug-kernel) && \
-		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) tests/qemu/test_driver.py
+		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) tests/qemu/test_driver.py $(NAMED)
 
 # OpenJDK with its heap on donors, in guests too. Its libjvm is built first, 30 to 60 minutes, from
 # the archives in $DCM_JDK_SOURCE or from the mirror's; with QUICK=1 one that is in the cache is
