@@ -208,7 +208,7 @@ class Jvm:
                     if re.search(after, lines[-1]):
                         killed += sum(donor.kill_gc_workers() for donor in donors)
                     time.sleep(pause_s)
-                program.wait(timeout=LIMIT_S)
+                program.wait(timeout=max(0, until - time.monotonic()))
             finally:
                 program.kill()
                 reader.join()
@@ -244,7 +244,6 @@ def copies_wait(runtime: Path) -> None:
     while (status := pager.status())["exposed_bytes"] or status["filling"]:
         assert time.monotonic() < until, status
         time.sleep(0.05)
-
 
 
 def lying(liar: Path, lie: str) -> dict[str, str]:
