@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-
 from kernel import l1
-from kernel.row import Raw, Row, Say, judge, median, row
+from kernel.row import Raw, Row, Say, median, row
 from tests.guest.vmharness import GuestGone
 from tests.vm.bed import Bed, Spec
 from tests.vm.job import CommandTimeout
@@ -39,7 +38,7 @@ def _exits(keep: str, runs: list[Raw], say: Say, repeat: int) -> None:
                 runs.append(one)
                 say(f"exits: {name}: {one}")
         swaps.close()
-        judge(bed)
+        l1.judge(bed)
 
 
 def exits(say: Say, repeat: int) -> Row:
@@ -108,7 +107,7 @@ def huge(say: Say, repeat: int) -> Row:
                 ours.look = f"{ours.look}; {KVM_LOOK}"
                 runs += [_first_touch(ours), _first_touch(Plain(bed))]
             say(f"huge: {runs[-2:]}")
-        judge(bed)
+        l1.judge(bed)
 
     def figure(name: str, what: str) -> float:
         return median(r[what] for r in runs if r["side"] == name)

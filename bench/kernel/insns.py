@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from kernel import l1
-from kernel.row import Raw, Row, Say, judge, median, row
+from kernel.row import Raw, Row, Say, median, row
 from tests.vm.bed import Spec
 
 # Where instructions go, by function; the first that fits.
@@ -90,7 +90,7 @@ def _insns(id_: str, cases: list[Case], most: float, say: Say, repeat: int) -> R
                         runs.append(_counted(side, case, l1.SIZE, seed))
                     done = runs[-1]
                     say(f"{id_}: {case.name}, {done['side']}: {done['insns_per']}")
-        judge(bed)
+        l1.judge(bed)
 
     def figure(side: str, case: Case, what: str = "insns_per") -> float:
         return median(r[what] for r in runs if r["side"] == side and r["load"] == case.name)
@@ -107,7 +107,8 @@ def _insns(id_: str, cases: list[Case], most: float, say: Say, repeat: int) -> R
         )
     value = max(ratios)
     detail = (
-        f"the worse of: {'; '.join(texts)}; {l1.SIZE} MiB, {l1.LIMIT} direct, one processor"
+        f"the worse of: {'; '.join(texts)}; {l1.SIZE} MiB, {l1.LIMIT} MiB direct, one "
+        "processor"
     )
     return row(id_, value, value <= most, {"runs": runs}, repeat, detail)
 

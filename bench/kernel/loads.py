@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from kernel import l1
-from kernel.row import Raw, Row, Say, judge, row
+from kernel.row import Raw, Row, Say, row
 from tests.guest.vmharness import GuestError
 from tests.vm.bed import Bed, Spec
 
@@ -132,7 +132,7 @@ def faults_bytes(say: Say, repeat: int) -> Row:
                 runs.append(one)
                 say(f"faults-bytes: {one}")
         swaps.close()
-        judge(bed)
+        l1.judge(bed)
     return _faults_row(runs, left)
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.vm.bed import Bed
-
 Say = Callable[[str], None]
 Raw = dict[str, Any]
 
@@ -64,10 +62,3 @@ def row(id_: str, value: float | None, ok: bool, raw: Raw, repeat: int, detail: 
 
 def median(values: Iterable[float]) -> float:
     return float(statistics.median(values))
-
-
-def judge(bed: Bed) -> None:
-    """An L1 whose kernel complains has measured nothing."""
-    wrong = bed.finish()
-    if wrong:
-        raise RuntimeError(f"L1 complains: {wrong[:5]}")

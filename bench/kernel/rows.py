@@ -13,7 +13,7 @@ from kernel import l1
 from kernel.guests import exits, huge
 from kernel.insns import fault_insns, seq_insns
 from kernel.loads import faults_bytes
-from kernel.row import Raw, Row, Say, judge, median, row
+from kernel.row import Raw, Row, Say, median, row
 from tests.vm.bed import Bed, Spec
 
 # In L1, by its Python: of the file argv[1], and what the kernel has besides. Looks thrice: nothing
@@ -59,7 +59,7 @@ def metadata(say: Say, repeat: int) -> Row:
         found: Raw = json.loads(ran.stdout)
         bed.must(f"rm {l1.FILE}; umount {l1.MOUNT}")
         bed.rmmod("kvm_dcm")
-        judge(bed)
+        l1.judge(bed)
     new, far, dense = found["new"], found["far"], found["dense"]
     pages, used = new["pages"], found["dense_pages"]
     # Each page's share of what there is before any is used, and what using them has added.
@@ -121,7 +121,7 @@ def scale(say: Say, repeat: int) -> Row:
             )
             say(f"scale-vcpu: {n} threads, {name}: {rate:.0f} faults a second")
         swaps.close()
-        judge(bed)
+        l1.judge(bed)
 
     def rate_of(name: str, n: int) -> float:
         return median(r["faults_per_s"] for r in runs if (r["side"], r["threads"]) == (name, n))
