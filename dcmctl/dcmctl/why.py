@@ -97,7 +97,7 @@ def cmd_why(args: Args) -> int:
         more = {1.25: 4, 1.5: 2, 2.0: 1}
         larger = {f: away.still_fetched(new.budget_bytes // PAGE // by) for f, by in more.items()}
     faults, missing = (after.get(n, 0) - before.get(n, 0) for n in ("FAULTS", "FAULT_MISSING"))
-    lost = times.lost(times_before, took * 1e9, faults)
+    lost = times.lost(times_before, took * 1e9, missing)
     curve = _curve(old, new, missing / took, lost)
     if args.json:
         print_json(

@@ -36,6 +36,14 @@ def runtime() -> Iterator[Path]:
 
 
 @pytest.fixture
+def vms(runtime: Path) -> Path:
+    """The folder of the VMs' sockets."""
+    path = runtime / "vm"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture
 def dcmctl(runtime: Path) -> Cli:
     return Cli(runtime)
 

@@ -19,7 +19,7 @@ from dcmctl.lib.errors import DcmError
 from dcmctl.pager.away import BUCKETS_MAX, bucket_width, histogram
 from dcmctl.pager.status import Fields
 
-ENOUGH = 100  # a forecast needs at least this number of the sample's touches
+ENOUGH = 64  # a forecast needs at least this number of the sample's touches: within an eighth
 STEPS = 32  # worth() tries factors that are multiples of 1/STEPS
 RESTED_MAX_MS = 50  # if counting rested longer, worth() is not derived from the touches
 LOST_MAX = 0.99  # the largest share of the time that can be lost: some work is always done

@@ -135,11 +135,13 @@ class Times:
             return cls({}, {}, {})
         return cls(*(_schedstat(pid, field) for field in range(3)))
 
-    def lost(self, old: Times, took_ns: float, faults: int) -> float | None:
-        """The share of the time since `old` that threads lost to `faults`; None: not known.
+    def lost(self, old: Times, took_ns: float, fetches: int) -> float | None:
+        """The share of the time since `old` that threads lost to faults that fetch.
 
-        A thread leaves its CPU at each fault, but for other reasons too. All of these intervals are
-        taken to be equally long. Threads with less than 5 % of the CPU time are left out.
+        A thread leaves its CPU at each fault, but for other reasons too, such as faults that do not
+        fetch: of these there are not fewer with a larger budget. All of these intervals are taken
+        to be equally long. Threads with less than 5 % of the CPU time are left out. None: not
+        known.
         """
         grown = {t: self.ran[t] - old.ran[t] for t in self.ran.keys() & old.ran.keys()}
         busy = [t for t, ran in grown.items() if ran * 20 > sum(grown.values())]
@@ -148,7 +150,7 @@ class Times:
             return None
         away = max(0.0, whole - sum(grown[t] for t in busy))
         times = sum(self.slices.get(t, 0) - old.slices.get(t, 0) for t in busy)
-        lost = away * min(1.0, faults / max(times, 1)) + faults * FAULT_KERNEL_NS
+        lost = away * min(1.0, fetches / max(times, 1)) + fetches * FAULT_KERNEL_NS
         return float(min(1.0, lost / whole))
 
 
