@@ -32,9 +32,11 @@ PATTERNS = {"uniform": "rand", "skewed": "skew"}
 REAL = ("redis", "mawk")
 # A program first fills its memory: for WARM_S, a real one until it has no more new pages
 # (_grown()). Then it is measured for LOOK_S, a real one, which touches its memory less often, for
-# LOOK_REAL_S.
-WARM_S, LOOK_S, LOOK_REAL_S = 5.0, 5.0, 12.0
+# LOOK_REAL_S; and for FORECAST_S where a forecast is made, for which enough of the pages that are
+# watched must be touched.
+WARM_S, LOOK_S, LOOK_REAL_S, FORECAST_S = 5.0, 5.0, 12.0, 20.0
 GROW_MAX_S = 240.0
+GROWTH = 1000  # a program whose fetches are so many times its new pages has stopped growing
 START_S = 8.0  # until dcmctl runs, on a busy machine
 TURNS, TURN_S = 12, 1.5
 COST_MAX = 0.01
@@ -120,8 +122,14 @@ def _synthetic(ctx: Context, pattern: str, budget: int) -> Why:
 def _grown(pager: Path, timeout: float) -> None:
     """Wait until a program has hardly any new pages: from then on it does the same work.
 
-    A forecast made while its memory grows is about the memory that it has until then.
+    A forecast made while its memory grows is about the memory that it has until then. Pages are
+    counted, not faults: a first touch brings in a block.
     """
+
+    def new_pages(counters: Mapping[str, int]) -> int:
+        made = sum(n for name, n in counters.items() if name.startswith("MIX_"))
+        return made - counters["FETCHED_PAGES"]
+
     deadline = time.monotonic() + timeout
     calm, old = 0, donors.ask_pager(pager)["counters"]
     while calm < 2:
@@ -129,14 +137,15 @@ def _grown(pager: Path, timeout: float) -> None:
             raise BenchError(f"its memory still grows after {timeout:.0f} s")
         time.sleep(1.0)
         new = donors.ask_pager(pager)["counters"]
-        fresh, fetched = (new[n] - old[n] for n in ("FAULT_ZERO", "FAULT_MISSING"))
-        calm = calm + 1 if fetched > 100 and fresh < fetched / 100 else 0
+        fresh = new_pages(new) - new_pages(old)
+        fetched = new["FAULT_MISSING"] - old["FAULT_MISSING"]
+        calm = calm + 1 if fetched > 100 and fresh < fetched / GROWTH else 0
         old = new
 
 
-def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int) -> Why:
+def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int, seconds: float) -> Why:
     folder, env = inputs.make(ctx.cache, size), programs.environment(ctx)
-    grow, look = (0.0, 0.5) if ctx.tiny else (GROW_MAX_S, LOOK_REAL_S)
+    grow, look = (0.0, 0.5) if ctx.tiny else (GROW_MAX_S, seconds)
     looked = threading.Event()
     with programs.paged(ctx, "shm", budget) as prefix:
 
@@ -211,10 +220,10 @@ def why(ctx: Context) -> Row:
     ratios: dict[str, dict[float, float]] = {}
     said: list[str] = []
 
-    def judge(name: str, budget: int, look: Callable[[int], Why]) -> None:
+    def judge(name: str, budget: int, look: Callable[[int, float], Why]) -> None:
         try:
-            now = look(budget)
-            others = {f: look(int(budget * f) & ~0xFFFF) for f in FACTORS}
+            now = look(budget, FORECAST_S)
+            others = {f: look(int(budget * f) & ~0xFFFF, LOOK_REAL_S) for f in FACTORS}
             ratios[name] = _ratios(now, others)
             pace = now["missing"] / now["seconds"]
             text = f"{pace:.0f} a second with {budget // MIB} MiB: " + ", ".join(
@@ -227,14 +236,14 @@ def why(ctx: Context) -> Row:
         ctx.progress.say(f"why: {said[-1]}")
 
     for name, pattern in PATTERNS.items():
-        judge(name, ctx.footprint // 2, lambda b, p=pattern: _synthetic(ctx, p, b))  # type: ignore[misc]
+        judge(name, ctx.footprint // 2, lambda b, _, p=pattern: _synthetic(ctx, p, b))  # type: ignore[misc]
     for app in programs.catalogue(ctx, size):
         if app.name not in REAL:
             continue
         plain = programs.alone(
             ctx, app, inputs.make(ctx.cache, size), size, programs.environment(ctx)
         )
-        judge(app.name, plain.rss // 2 & ~0xFFFF, lambda b, a=app: _real(ctx, a, size, b))  # type: ignore[misc]
+        judge(app.name, plain.rss // 2 & ~0xFFFF, lambda b, s, a=app: _real(ctx, a, size, b, s))  # type: ignore[misc]
     cost, hidden = _cost(ctx)
     every = [r for found in ratios.values() for r in found.values()]
     if not every:
