@@ -17,6 +17,9 @@
  * buffer for each request and copies as well; dcm-tc18 is in the kernel and
  * maps pages.)
  *
+ * Each request asks for a completion: it ends a fault, or gives a frame back. None is
+ * sent inline: a card takes some hundred bytes inline, and the least here is a page.
+ *
  *	head   posted                 [rung, head): in the list for flush()
  *	rung   handed over            [tail, rung): the card has them
  *	tail   completed              done list
