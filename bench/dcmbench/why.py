@@ -11,6 +11,7 @@ turns of the same run.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -30,15 +31,16 @@ from tests.framework.process import processor_seconds
 FACTORS = (0.5, 0.75, 1.5)
 PATTERNS = {"uniform": "rand", "skewed": "skew"}
 REAL = ("redis", "mawk")
-# A program first fills its memory: for WARM_S, a real one until it has no more new pages
-# (_grown()). Then it is measured for LOOK_S, a real one, which touches its memory less often, for
-# LOOK_REAL_S; and for FORECAST_S where a forecast is made, for which enough of the pages that are
-# watched must be touched.
-WARM_S, LOOK_S, LOOK_REAL_S, FORECAST_S = 5.0, 5.0, 12.0, 20.0
+# A program first fills its memory, a real one until it has no more new pages (_grown()). It is
+# measured when it has run for SETTLE_S more, as a page's first touch after it is watched tells no
+# distance: for LOOK_S, and where a forecast is made for FORECAST_S, as about 150 touches a second
+# are seen.
+SETTLE_S, LOOK_S, FORECAST_S = 15.0, 12.0, 40.0
+LONGER = 8  # times the requests of a server that is timed
 GROW_MAX_S = 240.0
 GROWTH = 1000  # a program whose fetches are so many times its new pages has stopped growing
 START_S = 8.0  # until dcmctl runs, on a busy machine
-TURNS, TURN_S = 12, 1.5
+TURNS, TURN_S, FILL_S = 12, 1.5, 2.5
 COST_MAX = 0.01
 LOW, HIGH = 0.8, 1.25
 Why = dict[str, Any]
@@ -112,8 +114,8 @@ def _access(ctx: Context, pattern: str, budget: int, seconds: float) -> Iterator
             yield socket
 
 
-def _synthetic(ctx: Context, pattern: str, budget: int) -> Why:
-    warm, look = (1.0, 1.0) if ctx.tiny else (WARM_S / 2, LOOK_S)
+def _synthetic(ctx: Context, pattern: str, budget: int, seconds: float) -> Why:
+    warm, look = (1.0, 1.0) if ctx.tiny else (SETTLE_S, seconds)
     with _access(ctx, pattern, budget, warm + look + START_S) as socket:
         time.sleep(warm)
         return _dcmctl(ctx, "why", socket, "--seconds", str(look))
@@ -145,7 +147,8 @@ def _grown(pager: Path, timeout: float) -> None:
 
 def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int, seconds: float) -> Why:
     folder, env = inputs.make(ctx.cache, size), programs.environment(ctx)
-    grow, look = (0.0, 0.5) if ctx.tiny else (GROW_MAX_S, seconds)
+    grow, settle, look = (0.0, 0.0, 0.5) if ctx.tiny else (GROW_MAX_S, SETTLE_S, seconds)
+    longer = size if ctx.tiny else dataclasses.replace(size, requests=LONGER * size.requests)
     looked = threading.Event()
     with programs.paged(ctx, "shm", budget) as prefix:
 
@@ -155,10 +158,10 @@ def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int, secon
                     ctx,
                     app,
                     folder,
-                    size,
+                    longer,
                     prefix=prefix,
                     env=env,
-                    timeout=grow + look + START_S,
+                    timeout=grow + settle + look + START_S,
                     cgroup=None,
                 )
             except BenchError:
@@ -171,6 +174,7 @@ def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int, secon
             try:
                 if not ctx.tiny:
                     _grown(Path(socket), grow)
+                time.sleep(settle)
                 found = _dcmctl(ctx, "why", socket, "--seconds", str(look))
                 looked.set()
             finally:
@@ -196,7 +200,7 @@ def _cost(ctx: Context) -> tuple[float, float]:
     used: dict[bool, list[float]] = {True: [], False: []}
     hidden = 0
     with _access(ctx, "rand", ctx.footprint // 2, turns * (TURN_S + 0.6) + START_S) as socket:
-        time.sleep(1.0 if ctx.tiny else WARM_S / 2)
+        time.sleep(1.0 if ctx.tiny else FILL_S)
         most: int = donors.ask_pager(Path(socket))["tunables"]["reuse"]
         for turn in range(turns):
             on = turn % 2 == 0
@@ -223,7 +227,7 @@ def why(ctx: Context) -> Row:
     def judge(name: str, budget: int, look: Callable[[int, float], Why]) -> None:
         try:
             now = look(budget, FORECAST_S)
-            others = {f: look(int(budget * f) & ~0xFFFF, LOOK_REAL_S) for f in FACTORS}
+            others = {f: look(int(budget * f) & ~0xFFFF, LOOK_S) for f in FACTORS}
             ratios[name] = _ratios(now, others)
             pace = now["missing"] / now["seconds"]
             text = f"{pace:.0f} a second with {budget // MIB} MiB: " + ", ".join(
@@ -236,7 +240,7 @@ def why(ctx: Context) -> Row:
         ctx.progress.say(f"why: {said[-1]}")
 
     for name, pattern in PATTERNS.items():
-        judge(name, ctx.footprint // 2, lambda b, _, p=pattern: _synthetic(ctx, p, b))  # type: ignore[misc]
+        judge(name, ctx.footprint // 2, lambda b, s, p=pattern: _synthetic(ctx, p, b, s))  # type: ignore[misc]
     for app in programs.catalogue(ctx, size):
         if app.name not in REAL:
             continue
