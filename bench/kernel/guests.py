@@ -27,12 +27,10 @@ def _exits(keep: str, runs: list[Raw], say: Say, repeat: int) -> None:
                 with l1.side(swaps, name, l1.SIZE, l1.LIMIT * l1.MIB) as side:
                     side.look = f"{side.look}; {KVM_LOOK}"
                     ran = side.touch(f"{l1.SIZE} 2", program="/tmp/vcpu")
-                ours = name == "dcmfs"
-                pages = ran.rose["FETCHED_PAGES" if ours else "pswpin"]
                 one = {
                     "side": name,
-                    "pages_in": pages,
-                    "major_faults": ran.rose["FAULT_MISSING"] if ours else ran.figures["majflt"],
+                    "pages_in": side.pages_in(ran),
+                    "major_faults": side.faults(ran),
                     **{k: ran.rose[k] for k in KVM_COUNTS},
                 }
                 runs.append(one)

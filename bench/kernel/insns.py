@@ -50,10 +50,8 @@ class Case:
 
 def _counted(side: l1.Side, case: Case, size: int, seed: int) -> Raw:
     ran = side.touch(f"{size} {case.pattern} {case.writes} {case.accesses} 1 {seed}")
-    ours = side.name == "dcmfs"
-    faults = ran.rose["FAULT_MISSING"] if ours else ran.figures["majflt"]
-    pages = ran.rose["FETCHED_PAGES"] if ours else ran.rose["pswpin"]
-    out = ran.rose["WRITTEN_PAGES"] if ours else ran.rose["pswpout"]
+    faults, pages = side.faults(ran), side.pages_in(ran)
+    out = ran.rose["WRITTEN_PAGES" if side.name == "dcmfs" else "pswpout"]
     per = pages if case.pattern == "seq" else faults
     return {
         "side": side.name,
@@ -107,8 +105,8 @@ def _insns(id_: str, cases: list[Case], most: float, say: Say, repeat: int) -> R
         )
     value = max(ratios)
     detail = (
-        f"the worse of: {'; '.join(texts)}; {l1.SIZE} MiB, {l1.LIMIT} MiB direct, one "
-        "processor"
+        f"the worse of: {'; '.join(texts)}; "
+        f"{l1.SIZE} MiB, {l1.LIMIT} MiB direct, one processor"
     )
     return row(id_, value, value <= most, {"runs": runs}, repeat, detail)
 

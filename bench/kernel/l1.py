@@ -96,6 +96,14 @@ class Side:
         )
         return self._ran(said, counts)
 
+    def faults(self, ran: Ran) -> int:
+        """The faults that brought a page in; not of program()."""
+        return ran.rose["FAULT_MISSING"] if self.name == "dcmfs" else ran.figures["majflt"]
+
+    def pages_in(self, ran: Ran) -> int:
+        """The pages that were brought in."""
+        return ran.rose["FETCHED_PAGES" if self.name == "dcmfs" else "pswpin"]
+
     def program(self, command: str, heap_mib: int, timeout: float = 400) -> Ran:
         """Run a command with its heap in this memory (arena.c): output in `said`, no figures."""
         arena = f"ARENA_MIB={heap_mib}" + ("" if self.memory == "anon" else f" ARENA={self.memory}")

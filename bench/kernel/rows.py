@@ -7,13 +7,13 @@ import itertools
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from kernel import l1
 from kernel.guests import exits, huge
 from kernel.insns import fault_insns, seq_insns
 from kernel.loads import faults_bytes
 from kernel.row import Raw, Row, Say, median, row
+from tests.framework.process import processor_seconds
 from tests.vm.bed import Bed, Spec
 
 # In L1, by its Python: of the file argv[1], and what the kernel has besides. Looks thrice: nothing
@@ -89,27 +89,20 @@ awk '$1 ~ /^(CAL|TLB|RES):$/ { n = 0; for (i = 2; $i ~ /^[0-9]+$/; i++) n += $i;
 """
 
 
-def _host_cpu(pid: int) -> float:
-    """Seconds of processor time of a process of this host."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _rate(bed: Bed, side: l1.Side, accesses: int, threads: int, seed: int) -> Raw:
     """Faults a second of threads that touch random pages."""
     side.look += "; /tmp/ipis"
-    begin = _host_cpu(bed.pid)
+    begin = processor_seconds(bed.pid)
     ran = side.touch(f"{l1.SIZE} rand 50 {accesses} {threads} {seed}", 900)
-    cpu = _host_cpu(bed.pid) - begin
-    ours = side.name == "dcmfs"
-    faults = ran.rose["FAULT_MISSING"] if ours else ran.figures["majflt"]
+    cpu = processor_seconds(bed.pid) - begin
+    faults = side.faults(ran)
     return {
         "side": side.name,
         "threads": threads,
         "accesses": accesses,
         "faults": faults,
         "faults_per_s": round(faults * 1e9 / ran.figures["ns"]),
-        "pages_per_fault": round(ran.rose["FETCHED_PAGES" if ours else "pswpin"] / faults, 2),
+        "pages_per_fault": round(side.pages_in(ran) / faults, 2),
         "host_cpu_s": round(cpu, 2),
         "ipis_per_fault": {k: round(ran.rose[f"{k}:"] / faults, 2) for k in ("CAL", "TLB", "RES")},
     }
