@@ -13,6 +13,7 @@
  *	now                                                  longest ago
  *	[ touched | touched | . . . | watched | watched | . . . ]
  *	 <-- an eighth of the budget -->          each waits for a fault
+ *	     (up to a quarter)
  *
  * Sample: one page of each 64 KiB whose hash is below a bound. So no block has two
  * sampled pages, and one hash tells whether a block has any. (SHARDS hashes pages, but
@@ -33,9 +34,11 @@
  *
  * Cost: as many pages may be hidden as the tunable `reuse` says a second, and one for
  * each 512 fetches. When that is not enough, the sample is halved. When it has few pages
- * left, or halving is too slow, the sample rests: no page is hidden and no touch is
+ * left, pages are hidden later instead, after up to a quarter of the budget. When that
+ * is not enough or too slow, the sample rests: no page is hidden and no touch is
  * counted until two seconds' worth may be hidden. After a rest, the first touch of
- * each page only gives it its place in the order of touches; its next one counts.
+ * each page only gives it its place in the order of touches; its next one counts. So a
+ * distance that takes longer than from rest to rest is never counted.
  * Pagers without ops->hide have no sample.
  *
  * Locking: one lock, which faults only try; a touch that finds it taken is not
@@ -45,7 +48,9 @@
 #include "watched.h"
 
 #define SHIFT_MAX 24u
-#define NEAR_SHARE 8 /* pages are hidden after 1/8 of the budget */
+#define NEAR_UNITS 256 /* of the budget */
+#define NEAR_MIN 32 /* pages are hidden after 1/8 of the budget, */
+#define NEAR_MAX 64 /* or after up to 1/4 */
 #define FEW 128u /* with so few pages the sample is not halved */
 #define BURST 2 /* unused hides are saved up, to this many seconds' worth */
 #define TICK_NS (100ull * 1000 * 1000)
@@ -63,6 +68,7 @@
  * struct dcm_reuse - a VM's sample
  * @lock: guards all but @hides and @tokens
  * @shift: rate: one page of 2^@shift * 64 KiB
+ * @near: pages are hidden after this share of the budget, in 1/%NEAR_UNITS
  * @watched: the pages of the sample
  * @passed: touches since the last tick, scaled by the rate
  * @unknown: touches of pages that have content, but whose last touch is not known
@@ -82,6 +88,7 @@
 struct dcm_reuse {
 	spinlock_t lock;
 	u32 shift;
+	u32 near;
 	struct dcm_watched watched;
 	u64 passed;
 	u64 unknown;
@@ -269,6 +276,12 @@ u16 dcm_reuse_hide(struct dcm_lane *lane, u16 mask)
 
 /* ---- the tick ---- */
 
+/* Touches after which a page is hidden. */
+static u64 near_pages(const struct dcm_vm *vm)
+{
+	return READ_ONCE(vm->budget) * vm->reuse->near / NEAR_UNITS;
+}
+
 /*
  * Hide a page, so that the next access to it is a fault. 0; 1: it is not mapped, so
  * that is so already; or a negative errno. Whether it was touched while it was mapped
@@ -306,16 +319,15 @@ static int page_hide(struct dcm_lane *lane, u32 gfn)
 }
 
 /*
- * Take up to @most pages that are due to be hidden: an eighth of the budget was touched
- * after them. They count as hidden from here on.
+ * Take up to @most pages that are due to be hidden: near_pages() were touched after
+ * them. They count as hidden from here on.
  */
 static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most, bool tick)
 {
 	struct dcm_reuse *r = vm->reuse;
 	u32 slot, n = 0;
 
-	slot = dcm_watched_slot(&r->watched,
-				READ_ONCE(vm->budget) / NEAR_SHARE);
+	slot = dcm_watched_slot(&r->watched, near_pages(vm));
 	while (slot-- && n < most) {
 		struct dcm_watched_page *p = dcm_watched_at(&r->watched, slot);
 
@@ -417,7 +429,8 @@ static u64 fetches_count(const struct dcm_vm *vm)
 
 /*
  * Allow more pages to be hidden: @most a second, and one for 512 fetches. If they are
- * used up faster than that, halve the sample.
+ * used up faster than that, halve the sample; if it has few pages, hide them later. Once
+ * a second's worth is saved up, hide them sooner again.
  */
 static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)
 {
@@ -429,7 +442,11 @@ static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)
 	r->missing = missing;
 	r->used += (u64)hides;
 	have = atomic64_add_return(add, &r->tokens);
-	if (have <= (s64)most / 2 && hides > add && r->watched.nr > FEW) {
+	if (have >= (s64)most) {
+		r->near = max(r->near - r->near / 16, (u32)NEAR_MIN);
+	} else if (hides > add && r->watched.nr <= FEW) {
+		r->near = min(r->near + r->near / 8, (u32)NEAR_MAX);
+	} else if (have <= (s64)most / 2 && hides > add) {
 		rate_halve(vm);
 		have = atomic64_add_return((s64)most / 4, &r->tokens);
 	}
@@ -454,12 +471,12 @@ static void window_end(struct dcm_vm *vm, u64 now, u64 most)
 }
 
 /*
- * How long until the next tick: about as long as it takes to touch 1/16 of the budget.
+ * How long until the next tick: about as long as it takes to touch half of near_pages().
  * While no touch is seen, twice as long each time, up to a second. Under the lock.
  */
 static u64 tick_after(const struct dcm_vm *vm, u64 took)
 {
-	u64 near = READ_ONCE(vm->budget) / (2 * NEAR_SHARE);
+	u64 near = near_pages(vm) / 2;
 	u64 passed = vm->reuse->passed, ns;
 
 	if (!passed)
@@ -538,6 +555,7 @@ bool dcm_reuse_init(struct dcm_vm *vm, u64 budget)
 	if (!r)
 		return false;
 	spin_lock_init(&r->lock);
+	r->near = NEAR_MIN;
 	dcm_watched_clear(&r->watched);
 	atomic64_set(&r->tokens, (s64)dcm_tune(vm, DCM_T_reuse));
 	rate_set(vm, shift_for(min((u64)vm->nr_pages, LIKELY * budget)));

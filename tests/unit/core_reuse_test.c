@@ -281,6 +281,45 @@ static void test_bound(void **state)
 	end(fb);
 }
 
+/*
+ * Few pages are watched, and more of them would have to be hidden than is allowed. They
+ * are hidden later, so that the sample need not rest: after each rest the longest
+ * distances were not counted.
+ */
+static void test_long_distances_are_counted(void **state)
+{
+	static const u64 at[] = { BUDGET / 2, BUDGET, BUDGET * 3 / 2 };
+	struct fake_backend *fb = world(watching(PAGES, BUDGET));
+	double miss[ARRAY_SIZE(at)], said[ARRAY_SIZE(at)];
+	u64 rested;
+	u32 i;
+
+	(void)state;
+	tune(fb, "reuse", 60);
+	for (i = 0; i < PAGES; i++)
+		put(fb, i);
+	run(fb, zipf);
+	rested = stats(fb)->rested_ms;
+	for (i = 0; i < ARRAY_SIZE(at); i++)
+		said[i] = -beyond(&stats(fb)->distance, at[i]);
+	run(fb, zipf);
+	exact_curve(zipf, at, miss, ARRAY_SIZE(at));
+	for (i = 0; i < ARRAY_SIZE(at); i++)
+		said[i] += beyond(&stats(fb)->distance, at[i]);
+	printf("# %llu watched, rested %llu ms, then %llu\n",
+	       (unsigned long long)stats(fb)->watched,
+	       (unsigned long long)rested,
+	       (unsigned long long)stats(fb)->rested_ms - rested);
+	printf("# over beyond all of it: half %.3f, foretold %.3f\n",
+	       miss[0] / miss[1], said[0] / said[1]);
+	printf("# one and a half %.3f, foretold %.3f\n", miss[2] / miss[1],
+	       said[2] / said[1]);
+	assert_int_equal(stats(fb)->rested_ms, rested);
+	assert_true(fabs(said[0] / said[1] - miss[0] / miss[1]) < 0.4);
+	assert_true(fabs(said[2] / said[1] - miss[2] / miss[1]) < 0.15);
+	end(fb);
+}
+
 /* Many pages: few of each part are watched. Few pages: as many as can be. */
 static void test_rate(void **state)
 {
@@ -469,6 +508,7 @@ int main(void)
 		cmocka_unit_test(test_loop),
 		cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_long_distances_are_counted),
 		cmocka_unit_test(test_rate),
 		cmocka_unit_test(test_hidden_is_kept),
 		cmocka_unit_test(test_hidden_is_discarded),
