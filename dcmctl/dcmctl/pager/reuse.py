@@ -5,8 +5,9 @@ For each touch of a sampled page, the core counts how many other pages were touc
 page's previous touch, its reuse distance (core/reuse.c). With LRU and a budget of c pages, touches
 with a distance over c need a fetch. The core's LRU-3 is not LRU, and some of the budget has pages
 that were fetched with others and are not used. So find the budget with which LRU would have about
-as many misses as were measured now. Its ratio to the present budget (worth()) is taken to be the
-same for every other budget.
+as many misses as were measured now (worth()): the rest of the budget is of no use. As much of any
+other budget is taken to be of no use. That fits measurements better than an equal share of each
+budget: for redis with 1.5 times the budget it foretells 0.89 of the fetches, an equal share 1.19.
 """
 
 from __future__ import annotations
@@ -117,11 +118,11 @@ class Reuse:
         """
         if not self.pages or self.blind > BLIND_MAX * self.pages or other < now * NEAR:
             return None
-        worth = self.worth(now, fetched)
-        misses = self.beyond(now * worth)
+        useless = now * (1 - self.worth(now, fetched))
+        misses = self.beyond(now - useless)
         if misses * self.watched / self.pages < ENOUGH:
             return None
-        return self.beyond(other * worth) / misses
+        return self.beyond(max(other - useless, now * NEAR)) / misses
 
 
 def rate(now: float, ratio: float, lost: float) -> float:
