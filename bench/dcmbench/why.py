@@ -31,13 +31,14 @@ from tests.framework.process import processor_seconds
 FACTORS = (0.5, 0.75, 1.5)
 PATTERNS = {"uniform": "rand", "skewed": "skew"}
 REAL = ("redis", "mawk")
-# A program first fills its memory, a real one until it has no more new pages (_grown()). It is
+# A program first fills its memory, a real one until it has hardly any new pages (_grown()). It is
 # measured when it has run for SETTLE_S more, as a page's first touch after it is watched tells no
 # distance: for LOOK_S, and where a forecast is made for FORECAST_S, as about 150 touches a second
 # are seen.
 SETTLE_S, LOOK_S, FORECAST_S = 15.0, 12.0, 40.0
 LONGER = 8  # times the requests of a server that is timed
-GROW_MAX_S = 240.0
+GROW_MAX_S = 900.0
+ALIKE = 0.95  # with this share of another run's pages a program is at the same work
 GROWTH = 1000  # a program whose fetches are so many times its new pages has stopped growing
 START_S = 8.0  # until dcmctl runs, on a busy machine
 TURNS, TURN_S, FILL_S = 12, 1.5, 2.5
@@ -121,31 +122,41 @@ def _synthetic(ctx: Context, pattern: str, budget: int, seconds: float) -> Why:
         return _dcmctl(ctx, "why", socket, "--seconds", str(look))
 
 
-def _grown(pager: Path, timeout: float) -> None:
+def _new_pages(counters: Mapping[str, int]) -> int:
+    """How many pages a program has touched. Faults are fewer: a first touch brings in a block."""
+    made = sum(n for name, n in counters.items() if name.startswith("MIX_"))
+    return made - counters["FETCHED_PAGES"]
+
+
+def _grown(pager: Path, timeout: float, least: float) -> int:
     """Wait until a program has hardly any new pages: from then on it does the same work.
 
-    A forecast made while its memory grows is about the memory that it has until then. Pages are
-    counted, not faults: a first touch brings in a block.
+    A forecast made while its memory grows is about the memory that it has until then. And with
+    another budget the program has to have as much memory, `least` pages, or it is measured at other
+    work: mawk at half the budget grows so slowly that it has half of its pages. Return its pages.
     """
-
-    def new_pages(counters: Mapping[str, int]) -> int:
-        made = sum(n for name, n in counters.items() if name.startswith("MIX_"))
-        return made - counters["FETCHED_PAGES"]
-
     deadline = time.monotonic() + timeout
     calm, old = 0, donors.ask_pager(pager)["counters"]
-    while calm < 2:
+    while calm < 2 or _new_pages(old) < least:
         if time.monotonic() > deadline:
             raise BenchError(f"its memory still grows after {timeout:.0f} s")
         time.sleep(1.0)
         new = donors.ask_pager(pager)["counters"]
-        fresh = new_pages(new) - new_pages(old)
+        fresh = _new_pages(new) - _new_pages(old)
         fetched = new["FAULT_MISSING"] - old["FAULT_MISSING"]
         calm = calm + 1 if fetched > 100 and fresh < fetched / GROWTH else 0
         old = new
+    return _new_pages(old)
 
 
-def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int, seconds: float) -> Why:
+def _real(
+    ctx: Context,
+    app: programs.App,
+    size: inputs.Size,
+    budget: int,
+    seconds: float,
+    least: float,
+) -> Why:
     folder, env = inputs.make(ctx.cache, size), programs.environment(ctx)
     grow, settle, look = (0.0, 0.0, 0.5) if ctx.tiny else (GROW_MAX_S, SETTLE_S, seconds)
     longer = size if ctx.tiny else dataclasses.replace(size, requests=LONGER * size.requests)
@@ -172,10 +183,10 @@ def _real(ctx: Context, app: programs.App, size: inputs.Size, budget: int, secon
         with _beside(ctx, run) as socket:
             pid: int = donors.ask_pager(Path(socket))["pid"]
             try:
-                if not ctx.tiny:
-                    _grown(Path(socket), grow)
+                pages = 0 if ctx.tiny else _grown(Path(socket), grow, least)
                 time.sleep(settle)
                 found = _dcmctl(ctx, "why", socket, "--seconds", str(look))
+                found["pages"] = pages
                 looked.set()
             finally:
                 with contextlib.suppress(ProcessLookupError):
@@ -224,10 +235,11 @@ def why(ctx: Context) -> Row:
     ratios: dict[str, dict[float, float]] = {}
     said: list[str] = []
 
-    def judge(name: str, budget: int, look: Callable[[int, float], Why]) -> None:
+    def judge(name: str, budget: int, look: Callable[[int, float, float], Why]) -> None:
         try:
-            now = look(budget, FORECAST_S)
-            others = {f: look(int(budget * f) & ~0xFFFF, LOOK_S) for f in FACTORS}
+            now = look(budget, FORECAST_S, 0)
+            least = now.get("pages", 0) * ALIKE
+            others = {f: look(int(budget * f) & ~0xFFFF, LOOK_S, least) for f in FACTORS}
             ratios[name] = _ratios(now, others)
             pace = now["missing"] / now["seconds"]
             text = f"{pace:.0f} a second with {budget // MIB} MiB: " + ", ".join(
@@ -240,14 +252,15 @@ def why(ctx: Context) -> Row:
         ctx.progress.say(f"why: {said[-1]}")
 
     for name, pattern in PATTERNS.items():
-        judge(name, ctx.footprint // 2, lambda b, s, p=pattern: _synthetic(ctx, p, b, s))  # type: ignore[misc]
+        judge(name, ctx.footprint // 2, lambda b, s, _, p=pattern: _synthetic(ctx, p, b, s))  # type: ignore[misc]
     for app in programs.catalogue(ctx, size):
         if app.name not in REAL:
             continue
         plain = programs.alone(
             ctx, app, inputs.make(ctx.cache, size), size, programs.environment(ctx)
         )
-        judge(app.name, plain.rss // 2 & ~0xFFFF, lambda b, s, a=app: _real(ctx, a, size, b, s))  # type: ignore[misc]
+        half = plain.rss // 2 & ~0xFFFF
+        judge(app.name, half, lambda b, s, n, a=app: _real(ctx, a, size, b, s, n))  # type: ignore[misc]
     cost, hidden = _cost(ctx)
     every = [r for found in ratios.values() for r in found.values()]
     if not every:
