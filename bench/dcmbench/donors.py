@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dcmbench.host import BenchError, children, kill_group, spawn
+from tests.framework import pager
 from tests.framework.port import free_port
 from tests.framework.process import ended_children_seconds, processor_seconds
 
@@ -144,18 +144,7 @@ def donor(
 
 def ask_pager(path: Path, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Send a request (default: status) to a pager's socket; return the answer."""
-    with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(1.0)
-        s.connect(os.fspath(path))
-        s.sendall(json.dumps(request or {"cmd": "status"}).encode() + b"\n")
-        answer = b""
-        while not answer.endswith(b"\n"):
-            data = s.recv(65536)
-            if not data:
-                break
-            answer += data
-    found = json.loads(answer)
-    return found if isinstance(found, dict) else {}
+    return pager.ask(path, request, timeout=1.0)
 
 
 def tune(path: Path, name: str, value: int) -> None:

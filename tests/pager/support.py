@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.framework import pager
 from tests.framework.donor import Donor, write_private
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,14 +107,14 @@ def under_pager(config: Path, *, heap: bool = False) -> dict[str, Any]:
     return {"DCM_CONFIG": str(config), "LD_PRELOAD": preload}
 
 
+def socket_of(folder: Path, name: str = "test") -> Path:
+    """A pager's status socket."""
+    return folder / "run" / "vm" / f"{name}.sock"
+
+
 def ask(folder: Path, request: Mapping[str, Any], name: str = "test") -> dict[str, Any]:
     """One request on a pager's status socket."""
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
-        sock.connect(str(folder / "run" / "vm" / f"{name}.sock"))
-        sock.sendall(json.dumps(request).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(sock.makefile().readline())
-        return answer
+    return pager.ask(socket_of(folder, name), request)
 
 
 def hostile(kind: str = "HOSTILE") -> dict[str, Any]:

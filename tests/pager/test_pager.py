@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import write_private
+from tests.framework.pager import wait_idle
 from tests.framework.relay import LateRelay
 from tests.pager.support import (
     BUILD,
@@ -28,6 +29,7 @@ from tests.pager.support import (
     configure,
     hostile,
     run,
+    socket_of,
     start,
     start_group,
     under_pager,
@@ -139,10 +141,7 @@ def test_writes_that_land_late(start_donor: StartDonor, short_tmp: Path) -> None
 
         done("first")
         # a connection that is held with something under way would be given up too
-        deadline = time.monotonic() + 20
-        while (status := ask(short_tmp, {"cmd": "status"}))["in_flight_bytes"]:
-            assert time.monotonic() < deadline, status
-            time.sleep(0.1)
+        status = wait_idle(socket_of(short_tmp))
         assert status["extents"]["mapped"] == 16
         relay.hold()
         program.stdin.write("\n")
