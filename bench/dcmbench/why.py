@@ -128,24 +128,32 @@ def _new_pages(counters: Mapping[str, int]) -> int:
     return made - counters["FETCHED_PAGES"]
 
 
-def _grown(pager: Path, timeout: float, least: float) -> int:
-    """Wait until a program has hardly any new pages: from then on it does the same work.
+def _read_bytes(pid: int) -> int:
+    """How much the first thread of a program has read, of files and sockets."""
+    text = Path(f"/proc/{pid}/task/{pid}/io").read_text(encoding="ascii")
+    return int(text.partition("rchar:")[2].split()[0])
 
-    A forecast made while its memory grows is about the memory that it has until then. And with
-    another budget the program has to have as much memory, `least` pages, or it is measured at other
-    work: mawk at half the budget grows so slowly that it has half of its pages. Return its pages.
+
+def _grown(pager: Path, pid: int, timeout: float, least: float) -> int:
+    """Wait until a program has hardly any new pages, though it goes on reading its input.
+
+    From then on it does the same work. A forecast made while its memory grows is about the memory
+    that it has until then. mawk grows in steps: it touches few new pages while it moves its keys to
+    a larger table, which takes the longer the smaller its budget is. So with another budget it has
+    to have as much memory, `least` pages, or it is measured at other work. Return its pages.
     """
     deadline = time.monotonic() + timeout
-    calm, old = 0, donors.ask_pager(pager)["counters"]
+    calm, old, had_read = 0, donors.ask_pager(pager)["counters"], _read_bytes(pid)
     while calm < 2 or _new_pages(old) < least:
         if time.monotonic() > deadline:
             raise BenchError(f"its memory still grows after {timeout:.0f} s")
         time.sleep(1.0)
-        new = donors.ask_pager(pager)["counters"]
+        new, has_read = donors.ask_pager(pager)["counters"], _read_bytes(pid)
         fresh = _new_pages(new) - _new_pages(old)
         fetched = new["FAULT_MISSING"] - old["FAULT_MISSING"]
-        calm = calm + 1 if fetched > 100 and fresh < fetched / GROWTH else 0
-        old = new
+        same = fetched > 100 and fresh < fetched / GROWTH and has_read > had_read
+        calm = calm + 1 if same else 0
+        old, had_read = new, has_read
     return _new_pages(old)
 
 
@@ -183,7 +191,7 @@ def _real(
         with _beside(ctx, run) as socket:
             pid: int = donors.ask_pager(Path(socket))["pid"]
             try:
-                pages = 0 if ctx.tiny else _grown(Path(socket), grow, least)
+                pages = 0 if ctx.tiny else _grown(Path(socket), pid, grow, least)
                 time.sleep(settle)
                 found = _dcmctl(ctx, "why", socket, "--seconds", str(look))
                 found["pages"] = pages
