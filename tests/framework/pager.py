@@ -14,13 +14,20 @@ from typing import Any
 def ask(
     path: Path, request: Mapping[str, Any] | None = None, timeout: float = 10.0
 ) -> dict[str, Any]:
-    """Send a request (default: status) to the socket `path`; return the answer."""
+    """Send a request (default: status) to the socket `path`; return the answer.
+
+    Raise OSError if there is none.
+    """
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(timeout)
         sock.connect(str(path))
         sock.sendall(json.dumps(request or {"cmd": "status"}).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(sock.makefile().readline())
-        return answer
+        with sock.makefile("rb") as answer:
+            line = answer.readline()
+    if not line:
+        raise ConnectionError(f"{path} closed without an answer")
+    found: dict[str, Any] = json.loads(line)
+    return found
 
 
 def wait_idle(path: Path, timeout: float = 20.0) -> dict[str, Any]:

@@ -10,11 +10,9 @@ frames where unmapped blocks wait); their resident pages are direct memory.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.framework import pager
 
 TOP = Path(__file__).resolve().parents[2]
 DCMCTL = TOP / "bin" / "dcmctl"
@@ -87,18 +87,10 @@ class Pager:
         self.path = path
 
     def ask(self, request: dict[str, Any], timeout: float = 10.0) -> dict[str, Any]:
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(timeout)
-            try:
-                sock.connect(str(self.path))
-                sock.sendall(json.dumps(request).encode() + b"\n")
-                with sock.makefile("rb") as answer:
-                    line = answer.readline()
-            except OSError as err:
-                raise PagerError(f"no answer at {self.path}: {err}") from None
-        if not line:
-            raise PagerError(f"{self.path} closed without an answer")
-        found: dict[str, Any] = json.loads(line)
+        try:
+            found = pager.ask(self.path, request, timeout)
+        except OSError as err:
+            raise PagerError(f"no answer at {self.path}: {err}") from None
         if found.get("ok") is not True:
             raise PagerError(f"{request}: {found.get('error')}")
         return found
