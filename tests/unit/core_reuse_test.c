@@ -177,6 +177,19 @@ static double beyond(const struct dcm_hist *h, u64 pages)
 	return n;
 }
 
+/* Every page was written once, so that all of them have content. */
+static struct fake_backend *written(u32 largest_block, u32 hides)
+{
+	struct fake_backend *fb = world(watching(PAGES, BUDGET));
+	u32 i;
+
+	tune(fb, "largest_block", largest_block);
+	tune(fb, "reuse", hides);
+	for (i = 0; i < PAGES; i++)
+		put(fb, i);
+	return fb;
+}
+
 static void run(struct fake_backend *fb, program *access)
 {
 	u64 rng = 11;
@@ -198,16 +211,10 @@ static void compare(program *access, bool blocks, u32 bound, const char *name)
 {
 	static const u64 at[] = { BUDGET / 4, BUDGET / 2, BUDGET * 3 / 4,
 				  BUDGET, BUDGET * 3 / 2 };
-	struct fake_backend *fb = world(watching(PAGES, BUDGET));
+	struct fake_backend *fb = written(blocks ? 65536 : 4096, bound);
 	double miss[ARRAY_SIZE(at)];
 	u32 i;
 
-	if (blocks)
-		tune(fb, "largest_block", 65536);
-	tune(fb, "reuse", bound);
-	/* written once, so that all of it has content */
-	for (i = 0; i < PAGES; i++)
-		put(fb, i);
 	run(fb, access);
 	exact_curve(access, at, miss, ARRAY_SIZE(at));
 	for (i = 0; i < ARRAY_SIZE(at); i++) {
@@ -252,15 +259,12 @@ static void test_blocks(void **state)
 static void test_bound(void **state)
 {
 	static const u64 at[] = { BUDGET / 2, BUDGET };
-	struct fake_backend *fb = world(watching(PAGES, BUDGET));
+	struct fake_backend *fb = written(4096, 100);
 	double miss[ARRAY_SIZE(at)], said[ARRAY_SIZE(at)];
 	u64 seconds, hidden;
 	u32 i;
 
 	(void)state;
-	tune(fb, "reuse", 100);
-	for (i = 0; i < PAGES; i++)
-		put(fb, i);
 	run(fb, uniform);
 	seconds = fb->tick / MS / 1000 + 1;
 	hidden = count(fb, DCM_C_REUSE_HIDDEN);
@@ -289,15 +293,12 @@ static void test_bound(void **state)
 static void test_long_distances_are_counted(void **state)
 {
 	static const u64 at[] = { BUDGET / 2, BUDGET, BUDGET * 3 / 2 };
-	struct fake_backend *fb = world(watching(PAGES, BUDGET));
+	struct fake_backend *fb = written(4096, 60);
 	double miss[ARRAY_SIZE(at)], said[ARRAY_SIZE(at)];
 	u64 rested;
 	u32 i;
 
 	(void)state;
-	tune(fb, "reuse", 60);
-	for (i = 0; i < PAGES; i++)
-		put(fb, i);
 	run(fb, zipf);
 	rested = stats(fb)->rested_ms;
 	for (i = 0; i < ARRAY_SIZE(at); i++)
