@@ -48,7 +48,7 @@
 #include "watched.h"
 
 #define SHIFT_MAX 24u
-#define NEAR_UNITS 256 /* of the budget */
+#define NEAR_UNITS 256 /* of these make a budget */
 #define NEAR_MIN 32 /* pages are hidden after 1/8 of the budget, */
 #define NEAR_MAX 64 /* or after up to 1/4 */
 #define FEW 128u /* with so few pages the sample is not halved */

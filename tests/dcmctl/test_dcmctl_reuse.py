@@ -107,7 +107,7 @@ def test_a_budget_is_worth_less() -> None:
 def test_as_many_pages_are_useless_with_any_budget() -> None:
     """LRU of which a part of the memory is of no use, the same with each budget.
 
-    With a share of each budget left out, redis was foretold 1.4 times its fetches.
+    With a share of each budget left out, redis was foretold 1.2 times its fetches.
     """
     pages = list(itertools.islice(uniform(random.Random(SEED)), 200_000))
     seen, budget, useless = sampled(pages), 4000, 1000
