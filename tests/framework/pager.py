@@ -21,7 +21,7 @@ def ask(
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(timeout)
         sock.connect(str(path))
-        sock.sendall(json.dumps(request or {"cmd": "status"}).encode() + b"\n")
+        sock.sendall(json.dumps({"cmd": "status"} if request is None else request).encode() + b"\n")
         with sock.makefile("rb") as answer:
             line = answer.readline()
     if not line:
