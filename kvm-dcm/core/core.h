@@ -292,10 +292,10 @@ int dcm_ahead(struct dcm_lane *lane);
 
 /**
  * dcm_reuse_tick() - hide pages of the sample that were not touched for a while
- * @lane: a lane that takes no faults
+ * @lane: caller's lane; several may call it
  *
- * Hides at most as many as the tunable `reuse` allows. A call before the time that
- * the last one returned does nothing.
+ * Hides at most 16 pages, and as many as the tunable `reuse` allows. A call before the
+ * time that the last one returned does nothing.
  *
  * Return: ms until the next call is due.
  */

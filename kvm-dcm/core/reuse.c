@@ -56,9 +56,9 @@
 #define TICK_NS (100ull * 1000 * 1000)
 #define TICK_MIN_NS (5ull * 1000 * 1000)
 #define WINDOW_NS (1000ull * 1000 * 1000)
+#define NSEC 1000000000ull
 #define FETCHES_A_HIDE 512
-#define BATCH 32u
-#define BATCHES 16u /* a tick */
+#define BATCH 16u /* as many pages are hidden in a tick at most */
 #define PAUSE_TICKS 16u
 #define VERIFY_TICKS 64u
 #define LIKELY 4 /* first guess: the guest uses 4 times the budget */
@@ -75,6 +75,7 @@
  * @distance: touches by distance in pages; scaled by the rate
  * @hides: pages hidden since the last tick
  * @tokens: how many more pages may be hidden now
+ * @earned: a part of one more, in 1/%NSEC
  * @used: pages hidden in this window (of a second)
  * @resting: the sample rests until @tokens are saved up
  * @rested_ns: for how long it has rested in all, until the last tick
@@ -95,6 +96,7 @@ struct dcm_reuse {
 	struct dcm_hist distance;
 	atomic64_t hides;
 	atomic64_t tokens;
+	u64 earned;
 	u64 used;
 	bool resting;
 	u64 rested_ns;
@@ -322,7 +324,7 @@ static int page_hide(struct dcm_lane *lane, u32 gfn)
  * Take up to @most pages that are due to be hidden: near_pages() were touched after
  * them. They count as hidden from here on.
  */
-static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most, bool tick)
+static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most)
 {
 	struct dcm_reuse *r = vm->reuse;
 	u32 slot, n = 0;
@@ -334,7 +336,7 @@ static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most, bool tick)
 		if (!p || p->hidden)
 			continue;
 		if (p->pause) {
-			p->pause -= tick;
+			p->pause--;
 			continue;
 		}
 		p->hidden = true;
@@ -344,6 +346,24 @@ static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most, bool tick)
 		gfn[n++] = p->gfn;
 	}
 	return n;
+}
+
+/* The same, as far as @tokens allow. */
+static u32 batch_allowed(struct dcm_vm *vm, u32 *gfn)
+{
+	struct dcm_reuse *r = vm->reuse;
+	s64 left = atomic64_read(&r->tokens);
+	u32 n;
+
+	if (left > 0)
+		return batch_take(vm, gfn, (u32)min(left, (s64)BATCH));
+	n = batch_take(vm, gfn, 1);
+	if (n) {
+		/* pages are due, but none may be hidden: rest */
+		dcm_watched_find(&r->watched, gfn[0])->hidden = false;
+		WRITE_ONCE(r->resting, true);
+	}
+	return 0;
 }
 
 static void batch_failed(struct dcm_reuse *r, u32 gfn)
@@ -360,12 +380,18 @@ static void batch_failed(struct dcm_reuse *r, u32 gfn)
 	spin_unlock(&r->lock);
 }
 
-/* How many more pages may be hidden now, at most a batch. */
-static u32 hides_left(const struct dcm_reuse *r)
+static void batch_hide(struct dcm_lane *lane, const u32 *gfn, u32 n)
 {
-	s64 left = atomic64_read(&r->tokens);
+	u32 i;
 
-	return left > 0 ? (u32)min(left, (s64)BATCH) : 0;
+	for (i = 0; i < n; i++) {
+		int err = page_hide(lane, gfn[i]);
+
+		if (!err)
+			hide_count(lane);
+		else if (err < 0)
+			batch_failed(lane->vm->reuse, gfn[i]);
+	}
 }
 
 /*
@@ -387,36 +413,6 @@ static void rest_end(struct dcm_reuse *r)
 	}
 }
 
-/* Hide the pages that are due, as far as @tokens allow. */
-static void pages_hide(struct dcm_lane *lane)
-{
-	struct dcm_reuse *r = lane->vm->reuse;
-	u32 gfn[BATCH], n, i, b, room;
-
-	for (b = 0; b < BATCHES; b++) {
-		room = hides_left(r);
-		spin_lock(&r->lock);
-		n = batch_take(lane->vm, gfn, max(room, 1u), !b);
-		if (n && !room) {
-			/* pages are due, but none may be hidden: rest */
-			dcm_watched_find(&r->watched, gfn[0])->hidden = false;
-			WRITE_ONCE(r->resting, true);
-			n = 0;
-		}
-		spin_unlock(&r->lock);
-		for (i = 0; i < n; i++) {
-			int err = page_hide(lane, gfn[i]);
-
-			if (!err)
-				hide_count(lane);
-			else if (err < 0)
-				batch_failed(r, gfn[i]);
-		}
-		if (n < room || !room)
-			return;
-	}
-}
-
 static u64 fetches_count(const struct dcm_vm *vm)
 {
 	u64 n = 0;
@@ -435,10 +431,13 @@ static u64 fetches_count(const struct dcm_vm *vm)
 static void tokens_add(struct dcm_vm *vm, u64 most, u64 took, u64 missing)
 {
 	struct dcm_reuse *r = vm->reuse;
-	s64 add = (s64)(most * (took / 1000) / 1000000 +
-			(missing - r->missing) / FETCHES_A_HIDE);
-	s64 hides = atomic64_xchg(&r->hides, 0), have;
+	s64 hides = atomic64_xchg(&r->hides, 0), add, have;
 
+	/* a tick may be too short for a whole one */
+	r->earned +=
+		most * took + (missing - r->missing) * (NSEC / FETCHES_A_HIDE);
+	add = (s64)(r->earned / NSEC);
+	r->earned %= NSEC;
 	r->missing = missing;
 	r->used += (u64)hides;
 	have = atomic64_add_return(add, &r->tokens);
@@ -494,15 +493,23 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_reuse *r = vm->reuse;
-	u64 most = dcm_tune(vm, DCM_T_reuse), now, missing, took;
+	u64 most = dcm_tune(vm, DCM_T_reuse), now, missing, took, next;
+	u32 gfn[BATCH], n = 0;
 
 	if (!r)
 		return TICK_NS / 1000000;
 	now = vm->ops->now_ns();
-	if (now < r->next_ns)
-		return ms_until(now, r->next_ns);
-	missing = fetches_count(vm);
+	next = READ_ONCE(r->next_ns);
+	if (now < next)
+		return ms_until(now, next);
 	spin_lock(&r->lock);
+	next = r->next_ns;
+	if (now < next) {
+		/* another lane was faster */
+		spin_unlock(&r->lock);
+		return ms_until(now, next);
+	}
+	missing = fetches_count(vm);
 	took = min(now - r->tick_ns, WINDOW_NS);
 	if (READ_ONCE(r->resting))
 		r->rested_ns += now - r->tick_ns;
@@ -523,12 +530,15 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 		for (i = 0; i < DCM_WATCHED_MAX; i++)
 			r->watched.page[i].hidden = false;
 	}
-	r->next_ns = now + tick_after(vm, took);
+	if (most && !READ_ONCE(r->resting))
+		n = batch_allowed(vm, gfn);
+	/* after a full batch more pages may be due */
+	next = now + (n == BATCH ? TICK_MIN_NS : tick_after(vm, took));
+	WRITE_ONCE(r->next_ns, next);
 	r->passed = 0;
 	spin_unlock(&r->lock);
-	if (most && !READ_ONCE(r->resting))
-		pages_hide(lane);
-	return ms_until(now, r->next_ns);
+	batch_hide(lane, gfn, n);
+	return ms_until(now, next);
 }
 
 /* ---- life ---- */

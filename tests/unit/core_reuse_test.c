@@ -293,7 +293,7 @@ static void test_bound(void **state)
 static void test_long_distances_are_counted(void **state)
 {
 	static const u64 at[] = { BUDGET / 2, BUDGET, BUDGET * 3 / 2 };
-	struct fake_backend *fb = written(4096, 60);
+	struct fake_backend *fb = written(4096, 40);
 	double miss[ARRAY_SIZE(at)], said[ARRAY_SIZE(at)];
 	u64 rested;
 	u32 i;
@@ -318,6 +318,35 @@ static void test_long_distances_are_counted(void **state)
 	assert_int_equal(stats(fb)->rested_ms, rested);
 	assert_true(fabs(said[0] / said[1] - miss[0] / miss[1]) < 0.4);
 	assert_true(fabs(said[2] / said[1] - miss[2] / miss[1]) < 0.15);
+	end(fb);
+}
+
+/*
+ * A small budget is touched in little time, and ticks are short. None of them earns a
+ * whole hide, yet as many are hidden as is allowed in all.
+ */
+static void test_small_budget_is_watched_on(void **state)
+{
+	struct fake_backend *fb = world(watching(3072, 1024));
+	u64 rng = 5, hidden, allowed;
+	u32 n;
+
+	(void)state;
+	tune(fb, "reuse", 100);
+	for (n = 0; n < 3072; n++)
+		put(fb, n);
+	for (n = 1; n <= 500000; n++) {
+		get(fb, (u32)(fb_random(&rng) % 3072));
+		fb_advance(fb, 20);
+		if (!(n % 64))
+			fb_tick(fb, 0);
+	}
+	hidden = count(fb, DCM_C_REUSE_HIDDEN);
+	allowed = fb->tick / MS / 10 + count(fb, DCM_C_FAULT_MISSING) / 512;
+	printf("# %llu pages hidden, %llu allowed, rested %llu ms\n",
+	       (unsigned long long)hidden, (unsigned long long)allowed,
+	       (unsigned long long)stats(fb)->rested_ms);
+	assert_in_range(hidden, allowed / 2, allowed + 300);
 	end(fb);
 }
 
@@ -366,7 +395,11 @@ static u32 hide_one(struct fake_backend *fb)
 	for (i = 64; i < 960; i++)
 		put(fb, i);
 	fb_advance(fb, 2000 * MS);
-	fb_tick(fb, 0);
+	/* a batch at a time */
+	for (i = 0; i < 8; i++) {
+		fb_tick(fb, 0);
+		fb_advance(fb, 5 * MS);
+	}
 	assert_true(READ_ONCE(fb->page[gfn]) & FH_HIDDEN);
 	return gfn;
 }
@@ -510,6 +543,7 @@ int main(void)
 		cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_long_distances_are_counted),
+		cmocka_unit_test(test_small_budget_is_watched_on),
 		cmocka_unit_test(test_rate),
 		cmocka_unit_test(test_hidden_is_kept),
 		cmocka_unit_test(test_hidden_is_discarded),
