@@ -15,6 +15,9 @@
  * CPU several times in a row it moves there by sched_setaffinity(), and the
  * hand-over becomes a context switch (affinity.c).
  *
+ * A lane also hides pages of the core's sample between faults. Were that another
+ * thread's work, each of its wake-ups would disturb a lane that follows its thread.
+ *
  * A fault that finds no frame free (STALL) is kept and taken again after
  * progress. Nothing here allocates.
  */
@@ -44,6 +47,8 @@
 #define JOIN_AFTER 8
 #define ALONE_TURNS 64 /* reads between two looks at which threads fault */
 #define ALONE_MAX 8 /* looks in a row that saw only one thread: a lane leaves */
+#define HIDE_TURNS \
+	64 /* reads between two looks for pages to hide (core/reuse.c) */
 #define LEAVE_AFTER 64 /* wake-ups without a fault */
 #define LEAVE_YIELDING 1024 /* the same, if lanes yield */
 
@@ -328,6 +333,8 @@ static void *lane_main(void *arg)
 
 		if (rd && (n || l->woken))
 			crew_adapt(l, n);
+		if (n && !(l->turn % HIDE_TURNS))
+			dcm_reuse_tick(l->core);
 		l->woken = false;
 		while (dcm_poll(l->core))
 			step = true;

@@ -8,8 +8,8 @@
  * The thread also evicts until the budget holds (dcm_balance()): after a budget change,
  * and ten times a second if fault threads have left something over. It brings in pages
  * that hints have named, on the same lane (core/ahead.c), hides pages of the core's
- * sample (core/reuse.c), and polls the discard lane for I/O that callers of discard and
- * sync did not wait for.
+ * sample (core/reuse.c) while there are few faults, and polls the discard lane for I/O
+ * that callers of discard and sync did not wait for.
  *
  * Locking: only that of client/slab_worker.c.
  */
@@ -283,7 +283,8 @@ static void *worker_main(void *arg)
 			;
 		ahead = ahead_step(pg);
 		dcm_lane_drain(l);
-		ms = min(ms, (int)dcm_reuse_tick(l->core));
+		/* While there are faults, their lanes call this in time. */
+		dcm_reuse_tick(l->core);
 		pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };
 		if (dcm_pending(l->core)) {
 			int n = dcm_client_io_fds(pg->client, l->id, pfd + 1,
