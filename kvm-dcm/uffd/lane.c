@@ -47,8 +47,7 @@
 #define JOIN_AFTER 8
 #define ALONE_TURNS 64 /* reads between two looks at which threads fault */
 #define ALONE_MAX 8 /* looks in a row that saw only one thread: a lane leaves */
-#define HIDE_TURNS \
-	64 /* reads between two looks for pages to hide (core/reuse.c) */
+#define HIDE_FAULTS 64 /* between two looks for pages to hide (core/reuse.c) */
 #define LEAVE_AFTER 64 /* wake-ups without a fault */
 #define LEAVE_YIELDING 1024 /* the same, if lanes yield */
 
@@ -201,18 +200,18 @@ static bool lane_reads(const struct dcm_pg_lane *l)
 }
 
 /*
- * Take the waiting faults. Returns their number. The raw system call, unlike
- * read(), is no cancellation point.
+ * Take the waiting faults, and hide pages once in a while. Returns the number of
+ * faults. The raw system call, unlike read(), is no cancellation point.
  */
 static int messages_take(struct dcm_pg_lane *l)
 {
 	ssize_t n = syscall(SYS_read, l->pg->uffd.fd, l->msg, sizeof(l->msg));
 	int nr = n > 0 ? (int)((size_t)n / sizeof(l->msg[0])) : 0, i;
-	u64 began = nr > 1 ? dcm_now_ns() : 0;
+	u64 began = nr > 1 ? dcm_now_ns() : 0, before = l->messages;
 
 	if (!nr)
 		return 0;
-	WRITE_ONCE(l->messages, l->messages + (u64)nr);
+	WRITE_ONCE(l->messages, before + (u64)nr);
 	if (READ_ONCE(l->pg->follow) || l->pg->spin) {
 		int cpu = dcm_affinity_look(l, &l->msg[0],
 					  crew_has_many_threads(l->pg));
@@ -230,6 +229,8 @@ static int messages_take(struct dcm_pg_lane *l)
 		stalled_count(l);
 		l->stalled[l->nr_stalled++] = l->msg[i];
 	}
+	if (before / HIDE_FAULTS != l->messages / HIDE_FAULTS)
+		dcm_reuse_tick(l->core);
 	return nr;
 }
 
@@ -333,8 +334,6 @@ static void *lane_main(void *arg)
 
 		if (rd && (n || l->woken))
 			crew_adapt(l, n);
-		if (n && !(l->turn % HIDE_TURNS))
-			dcm_reuse_tick(l->core);
 		l->woken = false;
 		while (dcm_poll(l->core))
 			step = true;
