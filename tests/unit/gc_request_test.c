@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "../../kvm-dcm/proto/gc_request.h"
-#include "gc/gc.h"
 
 static const struct dcm_gc_limits all = {
 	.features = U32_MAX,
