@@ -29,8 +29,8 @@
  * asked for, is left unmapped at once. The next touch of a hidden page is a cheap
  * fault, which ops->reveal resolves. Before a page was hidden it may have been touched
  * unseen, which makes the distance of its next touch less (distance_likely()). A page
- * that the pager can't hide (pinned, part of a huge page) is tried again later, and
- * counted as *blind*.
+ * that the pager can't hide (pinned, part of a huge page) is *blind*, and tried again
+ * after some seconds.
  *
  * Cost: as many pages may be hidden as the tunable `reuse` says a second, and one for
  * each 512 fetches. When that is not enough, the sample is halved. When it has few pages
@@ -59,8 +59,8 @@
 #define NSEC 1000000000ull
 #define FETCHES_A_HIDE 512
 #define BATCH 16u /* as many pages are hidden in a tick at most */
-#define PAUSE_TICKS 16u
-#define VERIFY_TICKS 64u
+#define VERIFY_NS (6ull * 1000 * 1000 * 1000)
+#define VERIFY_IDLE_NS (60ull * 1000 * 1000 * 1000)
 #define LIKELY 4 /* first guess: the guest uses 4 times the budget */
 #define CALM_WINDOWS 4u /* without a halving, before the bound is doubled */
 
@@ -84,7 +84,8 @@
  * @missing: fetches counted until the last tick
  * @tick_ns: time of the last tick
  * @next_ns: time of the next tick
- * @ticks: number of ticks so far
+ * @verified_ns: when all pages were last tried again
+ * @stale: touches were seen since
  */
 struct dcm_reuse {
 	spinlock_t lock;
@@ -105,7 +106,8 @@ struct dcm_reuse {
 	u64 missing;
 	u64 tick_ns;
 	u64 next_ns;
-	u64 ticks;
+	u64 verified_ns;
+	bool stale;
 };
 
 /* ---- rate ---- */
@@ -335,11 +337,8 @@ static u32 batch_take(struct dcm_vm *vm, u32 *gfn, u32 most)
 
 		if (!p || p->hidden)
 			continue;
-		if (p->pause) {
-			p->pause--;
-			continue;
-		}
 		p->hidden = true;
+		p->blind = false;
 		if (!p->near)
 			p->near = (u32)min(dcm_watched_after(&r->watched, slot),
 					   (u64)U32_MAX);
@@ -366,6 +365,7 @@ static u32 batch_allowed(struct dcm_vm *vm, u32 *gfn)
 	return 0;
 }
 
+/* A page could not be hidden: it is tried again when all are (verify()). */
 static void batch_failed(struct dcm_reuse *r, u32 gfn)
 {
 	struct dcm_watched_page *p;
@@ -373,9 +373,8 @@ static void batch_failed(struct dcm_reuse *r, u32 gfn)
 	spin_lock(&r->lock);
 	p = dcm_watched_find(&r->watched, gfn);
 	if (p) {
-		p->hidden = false;
 		p->missed = true;
-		p->pause = PAUSE_TICKS;
+		p->blind = true;
 	}
 	spin_unlock(&r->lock);
 }
@@ -484,6 +483,24 @@ static u64 tick_after(const struct dcm_vm *vm, u64 took)
 	return max(min(ns, TICK_NS), TICK_MIN_NS);
 }
 
+/*
+ * Try to hide all pages again: some may be marked as hidden though a touch has found the
+ * lock taken, and some were blind. If no page was touched, do so seldom, as an idle VM
+ * is to stay asleep.
+ */
+static void verify(struct dcm_reuse *r, u64 now)
+{
+	u32 i;
+
+	r->stale |= r->passed > 0;
+	if (now - r->verified_ns < (r->stale ? VERIFY_NS : VERIFY_IDLE_NS))
+		return;
+	for (i = 0; i < DCM_WATCHED_MAX; i++)
+		r->watched.page[i].hidden = false;
+	r->verified_ns = now;
+	r->stale = false;
+}
+
 static unsigned int ms_until(u64 now, u64 then)
 {
 	return then > now ? (unsigned int)((then - now) / 1000000) + 1 : 1;
@@ -524,12 +541,7 @@ unsigned int dcm_reuse_tick(struct dcm_lane *lane)
 		tokens_add(vm, most, took, missing);
 	if (now - r->window_ns >= WINDOW_NS)
 		window_end(vm, now, most);
-	if (!(++r->ticks % VERIFY_TICKS)) {
-		u32 i;
-
-		for (i = 0; i < DCM_WATCHED_MAX; i++)
-			r->watched.page[i].hidden = false;
-	}
+	verify(r, now);
 	if (most && !READ_ONCE(r->resting))
 		n = batch_allowed(vm, gfn);
 	/* after a full batch more pages may be due */
@@ -600,7 +612,7 @@ void dcm_vm_reuse(const struct dcm_vm *vm, struct dcm_reuse_stats *st)
 		const struct dcm_watched_page *p =
 			dcm_watched_at(&r->watched, i);
 
-		if (p && p->pause)
+		if (p && p->blind)
 			st->blind += p->stands_for;
 	}
 	spin_unlock(&r->lock);

@@ -179,8 +179,8 @@ void dcm_watched_touch(struct dcm_watched *w, struct dcm_watched_page *p,
 	slot_leave(w, p);
 	p->stands_for = stands_for;
 	p->near = 0;
-	p->pause = 0;
 	p->hidden = false;
+	p->blind = false;
 	p->missed = false;
 	slot_take(w, p);
 }

@@ -18,8 +18,8 @@
  * @next: the next with the same hash, or the next that is free
  * @stands_for: how many pages it counts for
  * @near: pages that had been touched after it when it was hidden, or 0
- * @pause: it could not be hidden: ticks until the next try
- * @hidden: the next access to it will be seen
+ * @hidden: the next access to it will be seen, unless it is @blind
+ * @blind: it could not be hidden
  * @missed: touches after the last one seen may have gone unseen
  */
 struct dcm_watched_page {
@@ -28,8 +28,8 @@ struct dcm_watched_page {
 	u16 next;
 	u32 stands_for;
 	u32 near;
-	u8 pause;
 	bool hidden;
+	bool blind;
 	bool missed;
 };
 

@@ -533,6 +533,41 @@ static void test_tick(void **state)
 	end(fb);
 }
 
+static u32 ticks_in(struct fake_backend *fb, u32 seconds)
+{
+	u64 until = fb->tick + (u64)seconds * 1000 * MS;
+	u32 n;
+
+	for (n = 0; fb->tick < until; n++)
+		fb_advance(fb, (u64)fb_tick(fb, 0) * MS);
+	return n;
+}
+
+/*
+ * All pages are tried again now and then, 16 a tick. That was after 64 ticks, and took as
+ * many if a thousand pages are watched: an idle VM had 200 ticks a second.
+ */
+static void test_an_idle_vm_has_few_ticks(void **state)
+{
+	struct fake_backend *fb = world(watching(30000, 4000));
+	u32 i;
+
+	(void)state;
+	for (i = 0; i < 30000; i++) {
+		put(fb, i);
+		fb_advance(fb, MS);
+		if (!(i % 64))
+			fb_tick(fb, 0);
+	}
+	ticks_in(fb, 20);
+	assert_true(stats(fb)->watched > 1024);
+	assert_in_range(ticks_in(fb, 60), 120, 240);
+	/* one touch, and all are tried again within seconds */
+	get(fb, first_sampled(fb));
+	assert_in_range(ticks_in(fb, 10), 70, 180);
+	end(fb);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -551,6 +586,7 @@ int main(void)
 		cmocka_unit_test(test_off),
 		cmocka_unit_test(test_without),
 		cmocka_unit_test(test_tick),
+		cmocka_unit_test(test_an_idle_vm_has_few_ticks),
 	};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
