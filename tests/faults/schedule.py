@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from tests.faults import cgroup, net, stuck
 from tests.faults.cell import PATIENCE, Cell, unknown
 from tests.framework import leftovers
+from tests.framework.orphan import no_orphan
 
 if TYPE_CHECKING:  # the rest of the rows' code is none of the schedule's
     from tests.faults.table import Fault
@@ -87,7 +88,7 @@ def begin(task: Task) -> Running:
     env = {**os.environ, leftovers.RUN_VARIABLE: run_id, "TMPDIR": str(scratch)}
     # It ends, and what it started, even if this process is killed.
     process = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "TERM", *task.command, "--scratch", str(scratch)],
+        [*no_orphan("TERM"), *task.command, "--scratch", str(scratch)],
         env=env,
         stdin=subprocess.DEVNULL,
         start_new_session=True,

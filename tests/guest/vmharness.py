@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tests.framework.emulator import ghost_breakpoint
+from tests.framework.orphan import no_orphan
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -299,7 +300,7 @@ class Guest(Machine):
             with (self._dir / "scratch.img").open("wb") as f:
                 f.truncate(self.scratch_mib << 20)
         # Dies with us even if we get no chance to end it.
-        cmd = ["setpriv", "--pdeathsig", "KILL", *self.wrap, *self.command_line()]
+        cmd = [*no_orphan("KILL"), *self.wrap, *self.command_line()]
         self._started = time.monotonic()
         with self.stderr_path.open("wb") as err:
             self._proc = subprocess.Popen(

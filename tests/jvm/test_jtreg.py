@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
+from tests.framework.orphan import no_orphan
 from tests.framework.paths import BUILD, TOP
 from tests.jvm.conftest import two_donors
 from tests.jvm.support import configure, jdk, libjvm
@@ -93,7 +94,7 @@ def run_jtreg(
     """jtreg's output, with these tests' results; all processes that it started end with it."""
     stock, jtreg = jdk(), subprocess.check_output([str(TOP / "scripts" / "jtreg")], text=True)
     options = [f"-XX:DonorHeap=dcm:{config}", "-XX:+IgnoreUnrecognizedVMOptions", HEAP, *DONORS]
-    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--kill-child", "--pid", "--mount-proc"]
+    command = [*no_orphan("KILL"), "unshare", "--kill-child", "--pid", "--mount-proc"]
     command += [f"{stock}/bin/java", "-jar", f"{jtreg.strip()}/lib/jtreg.jar", f"-jdk:{home}"]
     command += [f"-compilejdk:{stock}", f"-w:{folder / 'work'}", f"-r:{folder / 'report'}"]
     command += ["-verbose:summary", "-noreport", "-timeoutFactor:8", "-ignore:quiet"]

@@ -55,6 +55,7 @@ from tests.framework.emulator import (
     stopped_timer,
     wrong_clock,
 )
+from tests.framework.orphan import no_orphan
 from tests.vm.job import Command, CommandTimeout, Job, Ran
 
 PAYLOAD = Path(__file__).resolve().parent / "payload"
@@ -208,7 +209,7 @@ class Bed(Machine):
     def _boot(self, timeout: float, shell: bool) -> None:
         self._write_initrd()
         # Dies with us even if we get no chance to end it.
-        cmd = ["setpriv", "--pdeathsig", "KILL", *self.command_line(shell)]
+        cmd = [*no_orphan("KILL"), *self.command_line(shell)]
         self.console_path.unlink(missing_ok=True)  # another L1's
         started = time.monotonic()
         with self.qemu_log_path.open("wb") as err:
