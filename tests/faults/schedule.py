@@ -129,9 +129,7 @@ def end(running: Running, *, late: bool = False) -> dict[str, list[Cell]]:
 
 def clean(running: Running) -> None:
     """Processes, then what they held."""
-    for pid, _ in leftovers.processes(running.run_id):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    leftovers.kill(running.run_id)
     net.sweep()
     cgroup.sweep()
     for line in reversed(leftovers.lines("/proc/self/mountinfo")):

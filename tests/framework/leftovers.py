@@ -12,7 +12,9 @@ looks for all others when all runs have ended.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +86,13 @@ def processes(run_id: str) -> list[tuple[int, str]]:
             continue  # it has ended, or is another user's
         found.append((int(entry.name), line.strip()[:200]))
     return found
+
+
+def kill(run_id: str) -> None:
+    """Kill all processes of the run, without this process and its ancestors."""
+    for pid, _ in processes(run_id):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def state(proc: Path) -> str:

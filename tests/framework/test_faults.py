@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from tests.faults import schedule
-from tests.framework.leftovers import processes
+from tests.framework.leftovers import kill, processes
 from tests.framework.paths import TOP
-
-Found = TypeVar("Found")
+from tests.framework.until import until
 
 # A row that waits for a program that never answers, as if its fault were not served.
 ASKS = """
@@ -87,15 +82,5 @@ def test_a_row_lives_on_after_make_is_killed() -> None:
     try:
         until(lambda: not processes(run_id))
     finally:
-        for pid, _ in processes(run_id):
-            os.kill(pid, signal.SIGKILL)
+        kill(run_id)
         shutil.rmtree(scratch)
-
-
-def until(what: Callable[[], Found]) -> Found:
-    """Call a function until its result is not empty; return the result."""
-    deadline = time.monotonic() + 20
-    while not (found := what()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.framework.leftovers import RUN_VARIABLE, processes
+from tests.framework.leftovers import RUN_VARIABLE, kill, processes
 from tests.framework.paths import TOP
+from tests.framework.until import until
 
 PARENT = f"""
 import subprocess, sys
@@ -25,15 +24,6 @@ sys.stdin.read()
 """
 # The parent is gone before the program asks for a signal at its end.
 SLOW = "#!/bin/sh\nwhile ! [ -e {go} ]; do sleep 0.01; done\nexec /usr/bin/setpriv \"$@\"\n"
-
-
-def gone(run_id: str) -> bool:
-    deadline = time.monotonic() + 20
-    while processes(run_id):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["later", "before it asks"])
@@ -53,11 +43,9 @@ def test_its_parent_is_killed(tmp_path: Path, early: bool) -> None:
             assert parent.stdout is not None
             pid = int(parent.stdout.readline())
             line = Path(f"/proc/{pid}/cmdline")
-            while not early and line.read_bytes() != b"sleep\x001000\0":
-                time.sleep(0.02)
+            until(lambda: early or line.read_bytes() == b"sleep\x001000\0")
             parent.kill()
         go.touch()
-        assert gone(run_id)
+        until(lambda: not processes(run_id))
     finally:
-        for pid, _ in processes(run_id):
-            os.kill(pid, signal.SIGKILL)
+        kill(run_id)
