@@ -110,7 +110,7 @@ def late_write(place: Place) -> list[Cell]:
 
         step("first", go=False)
         # a fault thread's connection with a write under way would be cut too, and its next one held
-        wait_idle(place.folder("run") / "vm" / "v.sock")
+        wait_idle(place.folder("run") / "vm" / "v.sock", program.pid)
         relay.hold()
         step("squeezed")
         deadline = time.monotonic() + 20

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.framework.leftovers import state
+
 
 def ask(
     path: Path, request: Mapping[str, Any] | None = None, timeout: float = 10.0
@@ -30,11 +32,24 @@ def ask(
     return found
 
 
-def wait_idle(path: Path, timeout: float = 20.0) -> dict[str, Any]:
-    """Wait until no page is on its way out; return the pager's status."""
+def wait_idle(path: Path, pid: int, timeout: float = 20.0) -> dict[str, Any]:
+    """Wait until the pager of the process `pid`, which no longer faults, writes no page.
+
+    Return the pager's status. A fault thread evicts after the access that it served has
+    gone on. When the thread yields (SCHED_IDLE), other programs may keep it from that for long.
+    """
     deadline = time.monotonic() + timeout
-    while (status := ask(path))["in_flight_bytes"]:
+    while lanes_run(pid) or (status := ask(path))["in_flight_bytes"]:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{path}: pages are still on their way: {status}")
+            raise TimeoutError(f"{path}: pages are still on their way, or fault threads run")
         time.sleep(0.1)
     return status
+
+
+def lanes_run(pid: int) -> bool:
+    """Does a fault thread of the process run, or wait for a CPU?"""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    lanes = [task for task in tasks if (task / "comm").read_text().startswith("dcm-fault-")]
+    if not lanes:
+        raise ProcessLookupError(f"process {pid} has no fault threads")
+    return any(state(task) != "S" for task in lanes)

@@ -141,7 +141,7 @@ def test_writes_that_land_late(start_donor: StartDonor, short_tmp: Path) -> None
 
         done("first")
         # a connection that is held with something under way would be given up too
-        status = wait_idle(socket_of(short_tmp))
+        status = wait_idle(socket_of(short_tmp), program.pid)
         assert status["extents"]["mapped"] == 16
         relay.hold()
         program.stdin.write("\n")
