@@ -129,20 +129,21 @@ static void results_lie(struct virtio_gc_live *live, uint32_t count,
 	}
 }
 
-/* Clear the last mark, or set one behind it, in a bitmap of @count words. */
+/* Clear the last mark, or set the bit behind it, in a bitmap of @count words. */
 static void bitmap_lie(uint64_t *words, size_t count)
 {
-	for (size_t i = count; i-- > 0;) {
-		if (!words[i])
-			continue;
-		int bit = 63 - __builtin_clzll(words[i]);
+	size_t i = count, behind;
 
-		if (lie_is("dropped") || lie_is("counted"))
-			words[i] &= ~(1ull << bit);
-		else if (bit < 63)
-			words[i] |= 2ull << bit;
+	while (i && !words[i - 1])
+		i--;
+	if (!i)
 		return;
-	}
+	/* in bits; the next word's first if the mark is the last one of its word */
+	behind = i * 64 - (size_t)__builtin_clzll(words[i - 1]);
+	if (lie_is("dropped") || lie_is("counted"))
+		words[(behind - 1) / 64] &= ~(1ull << (behind - 1) % 64);
+	else if (behind < count * 64)
+		words[behind / 64] |= 1ull << behind % 64;
 }
 
 static void bitmaps_lie(struct vgc_call *c, struct virtio_gc_done *done)
