@@ -216,8 +216,12 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start a program in a new session, in a cgroup and on these CPUs; it dies with this one."""
 
+    parent = os.getpid()
+
     def child() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was dead by then, and sends no signal
+            os._exit(1)
         if cgroup:
             cgroup.enter()
         if cpus:

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "two.h"
+#include "../framework/orphan.h"
 #include "../framework/thread.h"
 
 /* the same, with a patience of 3 s */
@@ -403,10 +404,9 @@ static void stop_host(unsigned int seconds, bool both, bool lose)
 
 	donor_start(&d, NULL, 0, host_keys, lose ? hasty : donor_small);
 	assert_int_equal(pipe(fds), 0);
-	pid = fork();
+	pid = fork_no_orphan();
 	assert_true(pid >= 0);
 	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		_exit(stopped_host(&d, fds[1], lose, both ? 6000 : 0));
 	}
 	assert_int_equal(read(fds[0], &c, 1), 1);
@@ -457,7 +457,7 @@ static void test_host_stopped_too_long(void **state)
  */
 static pid_t stop_thread(pid_t tid, unsigned int ms, int stopped)
 {
-	pid_t pid = fork();
+	pid_t pid = fork_no_orphan();
 	int st;
 
 	assert_true(pid >= 0);
@@ -465,7 +465,6 @@ static pid_t stop_thread(pid_t tid, unsigned int ms, int stopped)
 		prctl(PR_SET_PTRACER, pid);
 		return pid;
 	}
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (unsigned int i = 0; ptrace(PTRACE_SEIZE, tid, NULL, NULL); i++) {
 		if (i == 100)
 			_exit(1);

@@ -11,13 +11,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "donord.h"
 #include "expect.h"
+#include "orphan.h"
 
 #define ARGS_MAX	48
 #define READY_MAX_MS	30000
@@ -38,7 +38,6 @@ static void daemon_exec(const char *binary, const char *const *args,
 	char fd_arg[16];
 	int n = 0, out;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGINT, SIG_IGN);
 	if (log) {
 		out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -96,7 +95,7 @@ bool donord_start(struct donord *d, const char *binary, const char *const *args,
 
 	memset(d, 0, sizeof(*d));
 	EXPECT(!pipe2(fds, O_CLOEXEC));
-	d->pid = fork();
+	d->pid = fork_no_orphan();
 	EXPECT(d->pid >= 0);
 	if (!d->pid)
 		daemon_exec(binary, args, log, fds[1]);

@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
@@ -26,6 +25,7 @@
 #include <unistd.h>
 
 #include "dcmfs_test.h"
+#include "../framework/orphan.h"
 
 #define SIZE (8u << 20)
 #define PAGES (SIZE / PAGE)
@@ -185,10 +185,9 @@ static void processes(void)
 	char *m = fresh(), *copy = malloc(PART), name[64];
 	struct iovec here = { copy, PART }, there = { m, PART };
 	int status, file;
-	pid_t pid = fork();
+	pid_t pid = fork_no_orphan();
 
 	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (;;)
 			pause();
 	}

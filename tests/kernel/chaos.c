@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "dcmfs_test.h"
+#include "../framework/orphan.h"
 
 #define FILES 3
 #define MAPS 4
@@ -241,15 +242,13 @@ static void do_ioctl(struct mess *m)
 /* A child with all our mappings, that may be killed at any point. */
 static void do_fork(struct mess *m)
 {
-	pid_t parent = getpid(), pid = fork();
+	/* It may wait for memory that can't come, and we may be killed. */
+	pid_t pid = fork_no_orphan();
 	int i;
 
 	if (pid < 0)
 		return;
 	if (!pid) {
-		/* It may wait for memory that can't come, and we may be killed. */
-		if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
-			_exit(0);
 		for (i = 0; i < 20; i++)
 			do_touch(m);
 		_exit(0);

@@ -10,9 +10,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "../framework/orphan.h"
 
 #define STUCK_S 60.0 /* a VM that runs and does nothing for so long hangs */
 
@@ -68,11 +69,10 @@ void vm_start(int i, bool may_lose)
 	snprintf(path, sizeof(path), "%s/vm%d.ini", top_dir, i);
 	snprintf(log, sizeof(log), "%s/vm%d.log", top_dir, i);
 	fflush(stdout);
-	vm[i].pid = fork();
+	vm[i].pid = fork_no_orphan();
 	if (vm[i].pid < 0)
 		die("fork: %s", strerror(errno));
 	if (!vm[i].pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (!freopen(log, "a", stderr))
 			_exit(2);
 		close_range(STDERR_FILENO + 1, ~0u, 0); /* donors' lines */
