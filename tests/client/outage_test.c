@@ -406,9 +406,8 @@ static void stop_host(unsigned int seconds, bool both, bool lose)
 	assert_int_equal(pipe(fds), 0);
 	pid = fork_no_orphan();
 	assert_true(pid >= 0);
-	if (!pid) {
+	if (!pid)
 		_exit(stopped_host(&d, fds[1], lose, both ? 6000 : 0));
-	}
 	assert_int_equal(read(fds[0], &c, 1), 1);
 	if (both) {
 		donor_signal(&d, SIGSTOP);

@@ -30,6 +30,7 @@ from tests.donor.rawtls import (
     Data,
     pack,
 )
+from tests.framework.leftovers import state
 
 CONNECTIONS = 200
 DEEP = 4  # READs that each has under way
@@ -48,7 +49,7 @@ def freeze(lab: Lab) -> None:
     """Stop the donor: requests that clients send stay in the sockets."""
     lab.signal(signal.SIGSTOP)
     for task in Path(f"/proc/{lab.pid}/task").iterdir():
-        while (task / "stat").read_text().rpartition(")")[2].split()[0] != "T":
+        while state(task) != "T":
             time.sleep(0.001)
 
 

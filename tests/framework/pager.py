@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.framework.leftovers import state
+from tests.framework.process import threads
 
 
 def ask(
@@ -39,17 +40,12 @@ def wait_idle(path: Path, pid: int, timeout: float = 20.0) -> dict[str, Any]:
     gone on. When the thread yields (SCHED_IDLE), other programs may keep it from that for long.
     """
     deadline = time.monotonic() + timeout
-    while lanes_run(pid) or (status := ask(path))["in_flight_bytes"]:
+    while True:
+        # in this order: a fault thread that runs may begin to write
+        busy = any(state(lane) != "S" for lane in threads(pid, "dcm-fault-"))
+        status = ask(path)
+        if not busy and not status["in_flight_bytes"]:
+            return status
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{path}: pages are still on their way, or fault threads run")
+            raise TimeoutError(f"{path}: fault threads run ({busy}), or pages leave: {status}")
         time.sleep(0.1)
-    return status
-
-
-def lanes_run(pid: int) -> bool:
-    """Does a fault thread of the process run, or wait for a CPU?"""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    lanes = [task for task in tasks if (task / "comm").read_text().startswith("dcm-fault-")]
-    if not lanes:
-        raise ProcessLookupError(f"process {pid} has no fault threads")
-    return any(state(task) != "S" for task in lanes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The processor time of a process. An OSError if there is no such process."""
+"""The processor time and the threads of a process. An OSError if there is no such process."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def processor_seconds(pid: int) -> float:
 def ended_children_seconds(pid: int) -> float:
     """The processor time of its children that have ended, in seconds (cutime and cstime)."""
     return _seconds(pid, 13)
+
+
+def threads(pid: int, prefix: str) -> list[Path]:
+    """The directories in /proc of the threads whose names begin so: one at least."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    found = [task for task in tasks if (task / "comm").read_text().startswith(prefix)]
+    if not found:
+        raise ProcessLookupError(f"process {pid} has no thread {prefix}")
+    return found

@@ -132,18 +132,17 @@ static void results_lie(struct virtio_gc_live *live, uint32_t count,
 /* Clear the last mark, or set the bit behind it, in a bitmap of @count words. */
 static void bitmap_lie(uint64_t *words, size_t count)
 {
-	size_t i = count, behind;
+	size_t i = count, bit;
 
 	while (i && !words[i - 1])
 		i--;
 	if (!i)
 		return;
-	/* in bits; the next word's first if the mark is the last one of its word */
-	behind = i * 64 - (size_t)__builtin_clzll(words[i - 1]);
-	if (lie_is("dropped") || lie_is("counted"))
-		words[(behind - 1) / 64] &= ~(1ull << (behind - 1) % 64);
-	else if (behind < count * 64)
-		words[behind / 64] |= 1ull << behind % 64;
+	bit = i * 64 - 1 - (size_t)__builtin_clzll(words[i - 1]);
+	if (lie_is("added") || lie_is("overlap"))
+		bit++; /* the next word's first, if need be */
+	if (bit < count * 64)
+		words[bit / 64] ^= 1ull << bit % 64;
 }
 
 static void bitmaps_lie(struct vgc_call *c, struct virtio_gc_done *done)

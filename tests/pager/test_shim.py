@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.framework.process import threads
 from tests.pager.support import (
     BUILD,
     LIMIT_S,
@@ -147,11 +148,9 @@ def cut_budget(short_tmp: Path, size: int) -> None:
 
 def pauses(pid: int, name: str) -> int:
     """How often the thread of that name has gone to sleep."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == name:
-            text = (task / "status").read_text()
-            return int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)$", text, re.M)[0])
-    raise AssertionError(f"no thread {name}")
+    (task,) = threads(pid, name)
+    text = (task / "status").read_text()
+    return int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)$", text, re.M)[0])
 
 
 def test_an_idle_programs_memory_leaves_slowly(
